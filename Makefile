@@ -1,0 +1,52 @@
+# A fresh machine needs Python 3.11 or newer (with pip and venv) and make, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check bench clean help
+
+help:
+	@echo "make demo    install into $(VENV), compile the demo kernels and run them"
+	@echo "make test    install what the tests need and run them"
+	@echo "make check   lint, format, types and house rules"
+	@echo "make bench   measure against NumPy and torch; rows and plot in benchmarks/results/"
+	@echo "make clean   remove $(VENV) and everything that was built"
+
+demo: $(VENV)/.core
+	$(BIN)/deuteron demo $(ARGS)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python tools/check_style.py
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/cpu.py --json benchmarks/results/cpu.json $(ARGS)
+	$(BIN)/python benchmarks/plot.py benchmarks/results/cpu.json benchmarks/results/cpu.png
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each set of extras: an install is repeated only when pyproject.toml changes.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed; say which with: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[test]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.test $(VENV)/.core

@@ -1,0 +1,1 @@
+"""The CPU backend: tile IR to fused loop nests to LLVM, dot microkernels, thread pool."""

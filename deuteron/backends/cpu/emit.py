@@ -1,0 +1,278 @@
+"""Writes a planned function as LLVM IR: parameters, programs, control flow, dots.
+
+The function written follows the launch convention: it runs the programs `begin .. end` of a grid,
+one after the other, in the arena it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deuteron.backends.cpu.buffers import Arena
+from deuteron.backends.cpu.chunks import ZERO, Chunks, Coord, Index
+from deuteron.backends.cpu.levels import Levels, Placed
+from deuteron.backends.cpu.microkernel import emit_dot
+from deuteron.backends.cpu.nests import Nests, pack_key
+from deuteron.backends.cpu.planner import Plan
+from deuteron.backends.cpu.registers import narrow_float, register_elem
+from deuteron.backends.cpu.singles import Singles, Sites
+from deuteron.backends.cpu.steps import Group, Single
+from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
+from deuteron.dtypes import float64, int1
+from deuteron.ir import For, If, Op, Reduce, Scan, Type, Value, While
+from deuteron.ir.nodes import Block
+from deuteron.passes.simplify import constant_of
+
+FIRST_ARGUMENT_SLOT = 4
+CONTROL_SLOT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """The module's text and what a launch needs to know."""
+
+    text: str
+    scratch_bytes: int
+    sites: Sites
+
+
+def emit(plan: Plan) -> Emitted:
+    return _Emitter(plan).function()
+
+
+class _Emitter:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.b = Builder()
+        self.levels = Levels(self.b)
+        self.arena = Arena()
+        self.chunks = Chunks(self.b, self.levels, plan.facts, Val("%scratch", PTR))
+        self.nests = Nests(plan, self.chunks, self.arena)
+        self.grid: list[Val] = []
+        self.program: list[Val] = []
+
+    # -- the function -----------------------------------------------------------------------
+    def function(self) -> Emitted:
+        function, b = self.plan.function, self.b
+        self.grid = [self._slot(i, I64) for i in range(3)]
+        control = self._slot(CONTROL_SLOT, PTR)
+        self.singles = Singles(self.nests, control, lambda: self.program)
+        self.nests.programs = b.mul(b.mul(self.grid[0], self.grid[1]), self.grid[2])
+        for i, param in enumerate(function.params):
+            val = self._argument(FIRST_ARGUMENT_SLOT + i, param.type)
+            self.chunks.scalars[param] = Placed(val)
+        self._programs(function.body)
+        b.do("ret void")
+        return Emitted(self._module(function.name), self.arena.size, self.singles.sites)
+
+    def _slot(self, number: int, type: LType) -> Val:
+        address = self.b.gep("i64", Val("%args", PTR), number)
+        return self.b.load(type, address, 8)
+
+    def _argument(self, number: int, type: Type) -> Val:
+        if type.is_pointer:
+            return self._slot(number, PTR)
+        dtype = type.dtype
+        if dtype.is_floating():
+            elem = "double" if dtype is float64 else "float"
+            return narrow_float(self.b, self._slot(number, LType(elem)), dtype)
+        wide = self._slot(number, I64)
+        if dtype is int1:
+            return self.b.icmp("ne", wide, self.b.const(0, I64))
+        return wide if dtype.bits == 64 else self.b.convert("trunc", wide, f"i{dtype.bits}")
+
+    def _module(self, name: str) -> str:
+        attrs = f'nounwind {self.plan.target.function_attrs}'
+        head = (
+            f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end, "
+            f"ptr noalias %scratch) #0 {{"
+        )
+        body = "\n".join(self.b.code.lines)
+        declares = "\n".join(self.b.declares.values())
+        return (
+            f"{head}\nentry:\n{body}\n}}\n\n{declares}\n\nattributes #0 = {{ {attrs} }}\n"
+            "!0 = !{i32 1}\n"
+        )
+
+    def _programs(self, body: Block) -> None:
+        """The loop over program ids."""
+        b = self.b
+        asserts = any(isinstance(n, Op) and n.name == "assert" for n in self.plan.order)
+
+        def header(carried: list[Val]) -> Val:
+            more = b.icmp("slt", carried[0], Val("%end", I64))
+            if not asserts:
+                return more
+            failed = b.emit(f"load atomic i64, {self.singles.control} monotonic, align 8", I64)
+            return b.and_(more, b.icmp("eq", failed, b.const(0, I64)))
+
+        def program(carried: list[Val]) -> Sequence[Val]:
+            self.program = self._coordinates(carried[0])
+            with self.arena.scope():
+                self.block(body)
+            return [b.add(carried[0], b.const(1, I64))]
+
+        self.levels.guarded([Val("%begin", I64)], header, program)
+
+    def _coordinates(self, linear: Val) -> list[Val]:
+        rest = self.b.binary("udiv", linear, self.grid[0])
+        first = self.b.sub(linear, self.b.mul(rest, self.grid[0]))
+        third = self.b.binary("udiv", rest, self.grid[1])
+        second = self.b.sub(rest, self.b.mul(third, self.grid[1]))
+        return [first, second, third]
+
+    # -- blocks -----------------------------------------------------------------------------
+    def block(self, block: Block) -> None:
+        """Write the steps of a block at the present place."""
+        before, self.chunks.pin = self.chunks.pin, self.levels.depth
+        self._grid_queries(block)
+        for step in self.plan.blocks[block].steps:
+            match step:
+                case Group():
+                    self.nests.write(step)
+                case Single():
+                    self._single(step)
+        self.chunks.pin = before
+
+    def _grid_queries(self, block: Block) -> None:
+        for node in block.nodes:
+            if isinstance(node, Op) and node.name in ("program_id", "num_programs"):
+                source = self.program if node.name == "program_id" else self.grid
+                val = self.b.convert("trunc", source[node.attrs["axis"]], "i32")
+                self.chunks.scalars[node.result] = Placed(val, self.levels.depth)
+
+    def _single(self, step: Single) -> None:
+        node = step.node
+        match node:
+            case For():
+                self._for(node)
+            case While():
+                self._while(node)
+            case If():
+                self._if(node)
+            case Scan():
+                self.singles.scan(node)
+            case Reduce():
+                raise AssertionError("reductions are sinks")
+            case Op():
+                if node.name == "dot":
+                    self._dot(node, step.in_place)
+                elif node.name not in ("program_id", "num_programs"):
+                    self.singles.write(node)
+
+    def _value(self, value: Value) -> Val:
+        """A scalar, here."""
+        return self.chunks.get(value, Index(())).val
+
+    # -- control flow -----------------------------------------------------------------------
+    def _share_homes(self, args: Sequence[Value], results: Sequence[Value]) -> None:
+        for arg, result in zip(args, results, strict=True):
+            if result.type.shape:
+                self.chunks.buffers[arg] = self.chunks.buffers[result]
+
+    def _bind(self, values: Sequence[Value], vals: Sequence[Val]) -> None:
+        given = iter(vals)
+        for value in values:
+            if not value.type.shape:
+                self.chunks.scalars[value] = Placed(next(given), self.levels.depth)
+
+    def _scalars(self, values: Sequence[Value]) -> list[Val]:
+        return [self._value(v) for v in values if not v.type.shape]
+
+    def _for(self, node: For) -> None:
+        b = self.b
+        lower, upper, step = (self._value(v) for v in (node.lower, node.upper, node.step))
+        self._share_homes(node.body.args[1:], node.results)
+        signed = "s" if node.lower.type.dtype.is_int_signed() else "u"
+        known_step = constant_of(node.step)
+
+        def header(carried: list[Val]) -> Val:
+            up = b.icmp(f"{signed}lt", carried[0], upper)
+            if known_step is not None and known_step > 0:
+                return up
+            down = b.icmp(f"{signed}gt", carried[0], upper)
+            if known_step is not None:
+                return down
+            return b.select(b.icmp("sgt", step, b.const(0, step.type)), up, down)
+
+        def body(carried: list[Val]) -> Sequence[Val]:
+            self._bind(node.body.args, carried)
+            with self.arena.scope():
+                self.block(node.body)
+                after = self._scalars(node.body.yields)
+            return [b.add(carried[0], step), *after]
+
+        final = self.levels.guarded([lower, *self._scalars(node.inits)], header, body)
+        self._bind(node.results, final[1:])
+
+    def _while(self, node: While) -> None:
+        self._share_homes(node.condition.args, node.results)
+        self._share_homes(node.body.args, node.results)
+
+        def header(carried: list[Val]) -> Val:
+            self._bind(node.condition.args, carried)
+            with self.arena.scope():
+                self.block(node.condition)
+                return self._value(node.condition.yields[0])
+
+        def body(carried: list[Val]) -> Sequence[Val]:
+            self._bind(node.body.args, carried)
+            with self.arena.scope():
+                self.block(node.body)
+                return self._scalars(node.body.yields)
+
+        final = self.levels.guarded(self._scalars(node.inits), header, body)
+        self._bind(node.results, final)
+
+    def _if(self, node: If) -> None:
+        for result in node.results:
+            if result.type.shape:
+                self.chunks.buffers[result] = self.nests.tile(result)
+
+        def side(block: Block) -> Sequence[Val]:
+            with self.arena.scope():
+                self.block(block)
+                return self._scalars(block.yields)
+
+        condition = self._value(node.condition)
+        merged = self.levels.branch(
+            condition, lambda: side(node.then), lambda: side(node.otherwise)
+        )
+        self._bind(node.results, merged)
+
+    # -- dots -------------------------------------------------------------------------------
+    def _dot(self, node: Op, in_place: Value | None) -> None:
+        plan = self.plan.dots[node]
+        a, b, acc = node.operands
+        zero = constant_of(acc) == 0
+        if in_place is not None:
+            target = self.chunks.buffers[in_place]
+        else:
+            target = self.nests.tile(node.result)
+            if not zero:
+                self._copy_accumulator(acc, target)
+        left = self.nests.packs[pack_key(a, "a", plan.nr)]
+        right = self.nests.packs[pack_key(b, "b", plan.nr)]
+
+        def one(i: Val | None) -> None:
+            batch = () if i is None else (Coord(i.text, 0, self.levels.depth) if i.text[0] == "%" else ZERO,)
+            index = Index((*batch, ZERO, ZERO))
+            addresses = [self.chunks.memory.buffer_address(t, index).val for t in (left, right, target)]
+            emit_dot(self.b, plan, *addresses, zero_init=zero)
+
+        with self.levels.scope():
+            self.nests.over_batch(a.type.shape, one)
+        self.chunks.buffers[node.result] = target
+
+    def _copy_accumulator(self, acc: Value, target: object) -> None:
+        from deuteron.backends.cpu.steps import Assign
+
+        home = Value(acc.type, "accumulator")
+        self.chunks.buffers[home] = target  # pyright: ignore
+        shape = acc.type.shape
+        self.nests.write(Group(shape, [Assign(acc, home)], len(shape) - 1))
+
+
+def elem_of(type: Type) -> str:
+    return register_elem(type.element)

@@ -1,0 +1,168 @@
+"""Loads the machine code of the launch path: the pool's and the launcher's, one object.
+
+Compiled once per machine and kept in the disk cache like any kernel.  The symbols of CPython that
+it calls are given to the linker by address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+import sysconfig
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, PYFUNCTYPE, c_char_p, c_int, c_int32, c_int64, c_void_p, py_object
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from deuteron.backends.cpu.describe_ir import DESCRIBE_IR, describe_structs
+from deuteron.backends.cpu.launcher_ir import LAUNCHER_IR, LAUNCHER_STRUCTS
+from deuteron.backends.cpu.pool_ir import POOL_STRUCTS, has_futex, pool_ir
+from deuteron.backends.cpu.structs import expand
+from deuteron.backends.llvm import compile as llvm_compile
+from deuteron.backends.llvm import object_cache
+from deuteron.errors import UserError
+
+NUMPY_MAJOR = int(np.__version__.split(".", maxsplit=1)[0])
+
+_METH_FASTCALL = 0x80
+_METH_KEYWORDS = 0x02
+_EXPORTS = ("launch", "bind_grid", "pool_run", "pool_worker", "pool_wake", "pool_set_threads")
+
+# What is called of CPython, with LLVM's result and parameter types: all of the stable ABI but
+# PyObject_VectorcallMethod, which is public since 3.9.
+_PYTHON_FUNCTIONS = {
+    "PyBytes_AsString": ("ptr", "ptr"),
+    "PyBytes_FromStringAndSize": ("ptr", "ptr, i64"),
+    "PyCFunction_NewEx": ("ptr", "ptr, ptr, ptr"),
+    "PyCallable_Check": ("i32", "ptr"),
+    "PyDict_GetItemWithError": ("ptr", "ptr, ptr"),
+    "PyDict_New": ("ptr", ""),
+    "PyDict_SetItem": ("i32", "ptr, ptr, ptr"),
+    "PyErr_Clear": ("void", ""),
+    "PyEval_RestoreThread": ("void", "ptr"),
+    "PyEval_SaveThread": ("ptr", ""),
+    "PyFloat_AsDouble": ("double", "ptr"),
+    "PyLong_AsLongLongAndOverflow": ("i64", "ptr, ptr"),
+    "PyLong_FromLongLong": ("ptr", "i64"),
+    "PyObject_CallNoArgs": ("ptr", "ptr"),
+    "PyObject_CallOneArg": ("ptr", "ptr, ptr"),
+    "PyObject_VectorcallMethod": ("ptr", "ptr, ptr, i64, ptr"),
+    "PyTuple_GetItem": ("ptr", "ptr, i64"),
+    "PyTuple_New": ("ptr", "i64"),
+    "PyTuple_Pack": ("ptr", "i64, ..."),
+    "PyTuple_SetItem": ("i32", "ptr, i64, ptr"),
+    "PyTuple_Size": ("i64", "ptr"),
+    "Py_DecRef": ("void", "ptr"),
+    "Py_IncRef": ("void", "ptr"),
+}
+_PYTHON_OBJECTS: dict[str, object] = {
+    "PyBool_Type": bool,
+    "PyFloat_Type": float,
+    "PyLong_Type": int,
+    "PyTuple_Type": tuple,
+    "_Py_NoneStruct": None,
+    "_Py_TrueStruct": True,
+}
+_LAUNCH_METHOD = "deuteron_launch_method"  # the PyMethodDef of `launch`
+_KEEP: list[object] = []  # built-in functions point to their definition for ever
+
+
+class _MethodDef(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = [("name", c_char_p), ("function", c_void_p), ("flags", c_int), ("doc", c_char_p)]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The functions, callable from Python.
+
+    `bind_grid(kernel_bytes, grid, owner)` returns the built-in function that launches;
+    `pool_run` is called with the GIL held and releases it itself, `pool_worker` without.
+    """
+
+    bind_grid: Callable[[bytes, object, object], Callable[..., Any]]
+    pool_run: Callable[[int, int, int, int, int], int]
+    pool_worker: Callable[[int, int, int], int]
+    pool_wake: Callable[[int, int], None]
+    pool_set_threads: Callable[[int, int], int]
+
+
+@cache
+def code() -> Code:
+    """The launch path's code for this machine.  Stays loaded for the life of the process.
+
+    Raises UserError on a Python without GIL, whose objects are laid out otherwise.
+    """
+    machine = machine_name()
+    return load_code(machine, has_futex(machine, sys.platform))
+
+
+def machine_name() -> str:
+    """The processor's family, as the pool knows it: "x86_64", "aarch64" or another."""
+    return platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
+
+
+def load_code(machine: str, futex: bool) -> Code:
+    """Compile or fetch the code, and wrap it; `futex` False has workers park in Python."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise UserError(
+            "kernels cannot be launched from a free-threaded Python\n"
+            "  remedy:   use a Python with the GIL; kernels run with the GIL released"
+        )
+    definition = _MethodDef(b"launch", None, _METH_FASTCALL | _METH_KEYWORDS, None)
+    imports = _python_symbols() | {_LAUNCH_METHOD: ctypes.addressof(definition)}
+    obj = _object(launch_path_ir(machine, futex))
+    address = llvm_compile.load_object(obj, _EXPORTS, imports)
+    definition.function = address["launch"]
+    binder = _MethodDef(b"bind_grid", address["bind_grid"], _METH_FASTCALL, None)
+    _KEEP.extend([definition, binder])
+    return Code(
+        _builtin(binder),
+        PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64)(address["pool_run"]),
+        CFUNCTYPE(c_int32, c_void_p, c_int32, c_int32)(address["pool_worker"]),
+        PYFUNCTYPE(None, c_void_p, c_int32)(address["pool_wake"]),
+        PYFUNCTYPE(c_int32, c_void_p, c_int32)(address["pool_set_threads"]),
+    )
+
+
+def launch_path_ir(machine: str, futex: bool) -> str:
+    """The whole module's LLVM text."""
+    declarations = [
+        f"declare {result} @{name}({params})"
+        for name, (result, params) in _PYTHON_FUNCTIONS.items()
+    ]
+    globals_ = [f"@{name} = external global i8" for name in (*_PYTHON_OBJECTS, _LAUNCH_METHOD)]
+    structs = (*POOL_STRUCTS, *describe_structs(NUMPY_MAJOR), *LAUNCHER_STRUCTS)
+    bodies = [pool_ir(machine, futex), DESCRIBE_IR, LAUNCHER_IR]
+    return expand("\n".join([*declarations, *globals_, *bodies]), structs)
+
+
+def _object(text: str) -> bytes:
+    machine = llvm_compile.host_machine()
+    key = f"launch path\n{machine}\n{text}"
+    stored = object_cache.load(key)
+    if stored is not None:
+        return stored.obj
+    obj = llvm_compile.compile_object(text, machine).obj
+    object_cache.store(key, {}, obj)
+    return obj
+
+
+def _python_symbols() -> dict[str, int]:
+    functions = {
+        name: ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value or 0
+        for name in _PYTHON_FUNCTIONS
+    }
+    return functions | {name: id(value) for name, value in _PYTHON_OBJECTS.items()}
+
+
+def _builtin(definition: _MethodDef) -> Callable[..., Any]:
+    new = PYFUNCTYPE(py_object, c_void_p, c_void_p, c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    return new(ctypes.addressof(definition), None, None)

@@ -1,0 +1,530 @@
+"""The thread pool's machine code, as LLVM IR text.
+
+One `%Pool` lives as long as the process.  Its heart is `state`, one word that packs a generation
+(32 bits), the number of chunks of the running job (16) and the next chunk to hand out (16).  A
+thread claims a chunk by a compare-and-swap of that word, so nobody waits for a worker that did not
+claim: the caller does whatever is left, and then waits only for chunks begun by others.
+
+The functions:
+
+    pool_run(pool, kernel, args, programs, scratch_bytes) -> status
+        Run the kernel over `programs` program ids.  Called with the GIL held; releases it.
+    pool_worker(pool, tid, parked) -> why
+        A worker's life.  Called without the GIL; returns when the worker is to retire, or to park
+        in Python (no futex) until `pool_wake` is due.  `parked` says that it comes back from there.
+    pool_wake(pool, count)
+        Wake up to `count` sleeping workers.
+    pool_set_threads(pool, threads) -> done
+        Change how many threads take part; 0 while a job is running.
+
+`native.py` declares the functions of CPython that are called here.
+"""
+
+from __future__ import annotations
+
+from deuteron.backends.cpu.structs import Struct
+
+MAX_THREADS = 1024
+CHUNKS_PER_THREAD = 8
+SPINS = 1000  # pauses before a thread sleeps: 20 to 70 µs
+ARENA_GRAIN = 1 << 16  # bytes an arena's size is a multiple of
+
+STATUS_OK = 0
+STATUS_NO_MEMORY = 1
+STATUS_OVER_LIMIT = 2
+
+WORKER_RETIRED = 0
+WORKER_PARKED = 1
+
+_PAUSE = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+_FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98}
+
+
+def has_futex(machine: str, system: str) -> bool:
+    """True where threads sleep in a Linux futex; elsewhere workers park in Python."""
+    return system == "linux" and machine in _FUTEX_SYSCALL
+
+
+def pool_ir(machine: str, futex: bool) -> str:
+    """The pool's module for `machine` ("x86_64", "aarch64", or another: no pause instruction)."""
+    declare_pause, pause = _PAUSE.get(machine, ("", ""))
+    sleep = _FUTEX.format(number=_FUTEX_SYSCALL[machine]) if futex else _NO_FUTEX
+    body = _POOL.replace("<pause>", pause)
+    return "\n".join([declare_pause, sleep, body])
+
+
+# A block from malloc, its usable bytes, and the next arena of the free list.
+ARENA = Struct("Arena", {"block": "ptr", "size": "i64", "next": "ptr"})
+POOL = Struct(
+    "Pool",
+    {
+        # generation:32 | chunks:16 | next:16, on a cache line of its own
+        "state": "i64", "pad_state": "[56 x i8]",
+        # chunks finished; whether the caller sleeps until all are
+        "done": "i32", "waiting": "i32", "pad_done": "[56 x i8]",
+        # the word that workers sleep on, and how many do
+        "wake": "i32", "sleepers": "i32",
+        # who may take part, the caller included, and how many exist; pauses before sleep; owned
+        "threads": "i32", "started": "i32", "spins": "i32", "busy": "i32", "pad_wake": "[40 x i8]",
+        # the job; `no_memory` when a worker had no scratch for it
+        "kernel": "ptr", "args": "ptr", "programs": "i64", "chunk": "i64", "scratch_bytes": "i64",
+        "no_memory": "i32",
+        # scratch of callers, and the most that all threads may have together
+        "free_arenas": "ptr", "scratch_limit": "i64",
+        # Python functions: make the missing workers; wake those that parked
+        "start": "ptr", "notify": "ptr",
+        # scratch of the workers, by number
+        "arenas": f"[{MAX_THREADS} x %Arena]",
+    },
+    (ARENA,),
+)  # fmt: skip
+POOL_STRUCTS = (ARENA, POOL)
+
+
+# Sleeping on a word, by the Linux futex.  128 is FUTEX_WAIT and 129 FUTEX_WAKE, both private.
+_FUTEX = """
+declare i64 @syscall(i64, ...)
+
+define internal i1 @sleep_on(ptr %word, i32 %expected) {{
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 128, i32 %expected, ptr null)
+  ret i1 true
+}}
+
+define internal void @wake_on(ptr %word, i32 %count) {{
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 129, i32 %count)
+  ret void
+}}
+
+define internal void @wake_parked(ptr %pool) {{
+  ret void
+}}
+"""
+
+# Without futex a worker that has spun long enough returns to Python and waits there on a condition,
+# which `wake()` notifies; a caller spins.  `sleep_on` says by false that it cannot sleep.
+_NO_FUTEX = """
+define internal i1 @sleep_on(ptr %word, i32 %expected) {
+  ret i1 false
+}
+
+define internal void @wake_on(ptr %word, i32 %count) {
+  ret void
+}
+
+define internal void @wake_parked(ptr %pool) {
+  %wake = get Pool.notify %pool
+  %r = call ptr @PyObject_CallNoArgs(ptr %wake)
+  call void @forget(ptr %r)
+  ret void
+}
+"""
+
+_POOL = f"""
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare i64 @llvm.smin.i64(i64, i64)
+
+; Drop the result of a Python call, or the exception it ended in.
+define internal void @forget(ptr %result) {{
+entry:
+  %failed = icmp eq ptr %result, null
+  br i1 %failed, label %clear, label %drop
+clear:
+  call void @PyErr_Clear()
+  ret void
+drop:
+  call void @Py_DecRef(ptr %result)
+  ret void
+}}
+
+; ---- scratch ------------------------------------------------------------------------------------
+
+; The arena's memory, 64-byte aligned and at least `bytes` long, or null when there is none.
+; Untouched pages cost nothing: large blocks come from the system lazily.
+define internal ptr @arena_memory(ptr %arena, i64 %bytes) {{
+entry:
+  %size = get Arena.size %arena
+  %enough = icmp uge i64 %size, %bytes
+  br i1 %enough, label %align, label %grow
+grow:
+  %old = get Arena.block %arena
+  set Arena.block %arena, null
+  set Arena.size %arena, 0
+  call void @free(ptr %old)
+  %up = add i64 %bytes, {ARENA_GRAIN - 1}
+  %rounded = and i64 %up, {-ARENA_GRAIN}
+  %total = add i64 %rounded, 64
+  %new = call ptr @malloc(i64 %total)
+  %none = icmp eq ptr %new, null
+  br i1 %none, label %fail, label %keep
+keep:
+  set Arena.block %arena, %new
+  set Arena.size %arena, %rounded
+  br label %align
+align:
+  %block = get Arena.block %arena
+  %address = ptrtoint ptr %block to i64
+  %above = add i64 %address, 64
+  %aligned = and i64 %above, -64
+  %memory = inttoptr i64 %aligned to ptr
+  ret ptr %memory
+fail:
+  ret ptr null
+}}
+
+; An arena nobody uses, for a caller.  The free list is guarded by the GIL.
+define internal ptr @take_arena(ptr %pool) {{
+entry:
+  %first = get Pool.free_arenas %pool
+  %empty = icmp eq ptr %first, null
+  br i1 %empty, label %new, label %pop
+pop:
+  %next = get Arena.next %first
+  set Pool.free_arenas %pool, %next
+  ret ptr %first
+new:
+  %arena = call ptr @malloc(i64 24)
+  %none = icmp eq ptr %arena, null
+  br i1 %none, label %out, label %clear
+clear:
+  store %Arena zeroinitializer, ptr %arena
+  br label %out
+out:
+  ret ptr %arena
+}}
+
+define internal void @give_arena(ptr %pool, ptr %arena) {{
+  %first = get Pool.free_arenas %pool
+  set Arena.next %arena, %first
+  set Pool.free_arenas %pool, %arena
+  ret void
+}}
+
+; ---- claiming -----------------------------------------------------------------------------------
+
+define internal i1 @has_work(i64 %state) {{
+  %next = and i64 %state, 65535
+  %shifted = lshr i64 %state, 16
+  %chunks = and i64 %shifted, 65535
+  %has = icmp ult i64 %next, %chunks
+  ret i1 %has
+}}
+
+; Claim and run chunks until none is left, in the scratch memory of `arena`, then report them done.
+; A job's fields are read after its claim: they stay as they are until every chunk is reported.
+define internal void @work(ptr %pool, ptr %arena) {{
+entry:
+  %no_memoryp = at Pool.no_memory %pool
+  %first = load atomic i64, ptr %pool acquire, align 8
+  br label %look
+look:
+  %state = phi i64 [ %first, %entry ], [ %seen, %try ], [ %later, %next ]
+  %count = phi i64 [ 0, %entry ], [ %count, %try ], [ %count1, %next ]
+  %has = call i1 @has_work(i64 %state)
+  br i1 %has, label %try, label %report
+try:
+  %claimed = add i64 %state, 1
+  %pair = cmpxchg ptr %pool, i64 %state, i64 %claimed seq_cst seq_cst
+  %seen = extractvalue {{ i64, i1 }} %pair, 0
+  %won = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %won, label %prepare, label %look
+prepare:
+  %bytes = get Pool.scratch_bytes %pool
+  %scratch = call ptr @arena_memory(ptr %arena, i64 %bytes)
+  %none = icmp eq ptr %scratch, null
+  br i1 %none, label %no_memory, label %run
+no_memory:
+  store atomic i32 1, ptr %no_memoryp monotonic, align 4
+  br label %next
+run:
+  %kernel = get Pool.kernel %pool
+  %args = get Pool.args %pool
+  %programs = get Pool.programs %pool
+  %chunk = get Pool.chunk %pool
+  %index = and i64 %state, 65535
+  %begin = mul i64 %index, %chunk
+  %past = add i64 %begin, %chunk
+  %end = call i64 @llvm.smin.i64(i64 %past, i64 %programs)
+  call void %kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch)
+  br label %next
+next:
+  %count1 = add i64 %count, 1
+  %later = load atomic i64, ptr %pool acquire, align 8
+  br label %look
+report:
+  %idle = icmp eq i64 %count, 0
+  br i1 %idle, label %out, label %add
+add:
+  %donep = at Pool.done %pool
+  %waitingp = at Pool.waiting %pool
+  %count32 = trunc i64 %count to i32
+  %before = atomicrmw add ptr %donep, i32 %count32 seq_cst
+  %waiting = load atomic i32, ptr %waitingp seq_cst, align 4
+  %asleep = icmp ne i32 %waiting, 0
+  br i1 %asleep, label %wake, label %out
+wake:
+  call void @wake_on(ptr %donep, i32 1)
+  br label %out
+out:
+  ret void
+}}
+
+; ---- a worker -----------------------------------------------------------------------------------
+
+define i32 @pool_worker(ptr %pool, i32 %tid, i32 %parked) {{
+entry:
+  %wakep = at Pool.wake %pool
+  %sleepersp = at Pool.sleepers %pool
+  %threadsp = at Pool.threads %pool
+  %number = zext i32 %tid to i64
+  %arena = at Pool.arenas[%number] %pool
+  %spins = get Pool.spins %pool
+  %back = icmp eq i32 %parked, {WORKER_PARKED}
+  br i1 %back, label %woke, label %look
+look:
+  %spun = phi i32 [ 0, %entry ], [ 0, %run ], [ %spun1, %spin ], [ 0, %woke ]
+  ; `threads` is read after `state`: it only changes between jobs, so it is this job's.
+  %state = load atomic i64, ptr %pool acquire, align 8
+  %threads = load atomic i32, ptr %threadsp acquire, align 4
+  %wanted = icmp slt i32 %tid, %threads
+  br i1 %wanted, label %check, label %retire
+check:
+  %has = call i1 @has_work(i64 %state)
+  br i1 %has, label %run, label %idle
+run:
+  call void @work(ptr %pool, ptr %arena)
+  br label %look
+idle:
+  %spun1 = add i32 %spun, 1
+  %again = icmp slt i32 %spun1, %spins
+  br i1 %again, label %spin, label %sleep
+spin:
+  <pause>
+  br label %look
+sleep:
+  ; Either the launching thread sees this sleeper, or this thread sees its new state.
+  %wake = load atomic i32, ptr %wakep seq_cst, align 4
+  %s0 = atomicrmw add ptr %sleepersp, i32 1 seq_cst
+  %now = load atomic i64, ptr %pool seq_cst, align 8
+  %quiet = icmp eq i64 %now, %state
+  br i1 %quiet, label %doze, label %woke
+doze:
+  %slept = call i1 @sleep_on(ptr %wakep, i32 %wake)
+  br i1 %slept, label %woke, label %park
+woke:
+  %s1 = atomicrmw sub ptr %sleepersp, i32 1 seq_cst
+  br label %look
+park:
+  ret i32 {WORKER_PARKED}                       ; still counted as a sleeper
+retire:
+  ret i32 {WORKER_RETIRED}
+}}
+
+; ---- a launch -----------------------------------------------------------------------------------
+
+; Make this job visible to the workers and wake those asleep.  The GIL is held.
+define internal i32 @publish(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
+                             i32 %threads) {{
+entry:
+  %donep = at Pool.done %pool
+  %waitingp = at Pool.waiting %pool
+  %threads64 = zext i32 %threads to i64
+  %most = mul i64 %threads64, {CHUNKS_PER_THREAD}
+  %wish = call i64 @llvm.smin.i64(i64 %most, i64 %programs)
+  %up = add i64 %programs, %wish
+  %up1 = sub i64 %up, 1
+  %chunk = sdiv i64 %up1, %wish
+  %sum = add i64 %programs, %chunk
+  %sum1 = sub i64 %sum, 1
+  %chunks = sdiv i64 %sum1, %chunk
+  set Pool.kernel %pool, %kernel
+  set Pool.args %pool, %args
+  set Pool.programs %pool, %programs
+  set Pool.chunk %pool, %chunk
+  set Pool.scratch_bytes %pool, %bytes
+  set Pool.no_memory %pool, 0
+  store atomic i32 0, ptr %donep monotonic, align 4
+  store atomic i32 0, ptr %waitingp monotonic, align 4
+  %before = load atomic i64, ptr %pool monotonic, align 8
+  %generation = lshr i64 %before, 32
+  %generation1 = add i64 %generation, 1
+  %high = shl i64 %generation1, 32
+  %middle = shl i64 %chunks, 16
+  %state = or i64 %high, %middle
+  store atomic i64 %state, ptr %pool seq_cst, align 8
+  %chunks32 = trunc i64 %chunks to i32
+  ret i32 %chunks32
+}}
+
+define internal i32 @sleepers(ptr %pool) {{
+  %sleepersp = at Pool.sleepers %pool
+  %sleepers = load atomic i32, ptr %sleepersp seq_cst, align 4
+  ret i32 %sleepers
+}}
+
+define void @pool_wake(ptr %pool, i32 %count) {{
+  %wakep = at Pool.wake %pool
+  %w = atomicrmw add ptr %wakep, i32 1 seq_cst
+  call void @wake_on(ptr %wakep, i32 %count)
+  ret void
+}}
+
+; Change the number of threads, unless a job is running: then 0.
+define i32 @pool_set_threads(ptr %pool, i32 %threads) {{
+entry:
+  %threadsp = at Pool.threads %pool
+  %busyp = at Pool.busy %pool
+  %pair = cmpxchg ptr %busyp, i32 0, i32 1 seq_cst seq_cst
+  %won = extractvalue {{ i32, i1 }} %pair, 1
+  br i1 %won, label %set, label %out
+set:
+  store atomic i32 %threads, ptr %threadsp seq_cst, align 4
+  store atomic i32 0, ptr %busyp seq_cst, align 4
+  br label %out
+out:
+  %done = zext i1 %won to i32
+  ret i32 %done
+}}
+
+; Wait until the chunks that others claimed are done: spin, then sleep.
+define internal void @await(ptr %pool, i32 %chunks) {{
+entry:
+  %donep = at Pool.done %pool
+  %waitingp = at Pool.waiting %pool
+  %spins = get Pool.spins %pool
+  br label %look
+look:
+  %spun = phi i32 [ 0, %entry ], [ %spun1, %spin ], [ %spins, %sleep ]
+  %done = load atomic i32, ptr %donep seq_cst, align 4
+  %all = icmp eq i32 %done, %chunks
+  br i1 %all, label %out, label %busy
+busy:
+  %again = icmp slt i32 %spun, %spins
+  br i1 %again, label %spin, label %announce
+spin:
+  %spun1 = add i32 %spun, 1
+  <pause>
+  br label %look
+announce:
+  store atomic i32 1, ptr %waitingp seq_cst, align 4
+  %latest = load atomic i32, ptr %donep seq_cst, align 4
+  %changed = icmp ne i32 %latest, %done
+  br i1 %changed, label %sleep, label %doze
+doze:
+  %slept = call i1 @sleep_on(ptr %donep, i32 %done)
+  br label %sleep
+sleep:
+  <pause>
+  br label %look
+out:
+  ret void
+}}
+
+; True when this call now owns the workers: there is work for two, and nobody else owns them.
+define internal i1 @own(ptr %pool, i64 %programs, i32 %threads) {{
+entry:
+  %busyp = at Pool.busy %pool
+  %many = icmp sgt i64 %programs, 1
+  %team = icmp sgt i32 %threads, 1
+  %both = and i1 %many, %team
+  br i1 %both, label %ask, label %no
+ask:
+  %pair = cmpxchg ptr %busyp, i32 0, i32 1 seq_cst seq_cst
+  %won = extractvalue {{ i32, i1 }} %pair, 1
+  br i1 %won, label %check, label %no
+check:
+  %started = get Pool.started %pool
+  %enough = icmp sge i32 %started, %threads
+  br i1 %enough, label %yes, label %start
+start:
+  %function = get Pool.start %pool
+  %r = call ptr @PyObject_CallNoArgs(ptr %function)
+  call void @forget(ptr %r)
+  br label %yes
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+
+; One thread does it all.
+define internal void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch) {{
+  %thread = call ptr @PyEval_SaveThread()
+  call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch)
+  call void @PyEval_RestoreThread(ptr %thread)
+  ret void
+}}
+
+; The caller and the workers share it.  1 when a worker found no memory, else 0.
+define internal i32 @run_together(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
+                                  i32 %threads, ptr %arena) {{
+entry:
+  %busyp = at Pool.busy %pool
+  %no_memoryp = at Pool.no_memory %pool
+  %chunks = call i32 @publish(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
+                              i32 %threads)
+  %sleepers = call i32 @sleepers(ptr %pool)
+  %asleep = icmp ne i32 %sleepers, 0
+  br i1 %asleep, label %parked, label %leave
+parked:
+  call void @wake_parked(ptr %pool)
+  br label %leave
+leave:
+  %thread = call ptr @PyEval_SaveThread()
+  br i1 %asleep, label %wake, label %share
+wake:
+  %most = sub i32 %chunks, 1
+  call void @pool_wake(ptr %pool, i32 %most)
+  br label %share
+share:
+  call void @work(ptr %pool, ptr %arena)
+  call void @await(ptr %pool, i32 %chunks)
+  %no_memory = load atomic i32, ptr %no_memoryp monotonic, align 4
+  store atomic i32 0, ptr %busyp seq_cst, align 4
+  call void @PyEval_RestoreThread(ptr %thread)
+  ret i32 %no_memory
+}}
+
+define i32 @pool_run(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes) {{
+entry:
+  %busyp = at Pool.busy %pool
+  %threads = get Pool.threads %pool
+  %limit = get Pool.scratch_limit %pool
+  %team = zext i32 %threads to i64
+  %share = udiv i64 %limit, %team
+  %over = icmp ugt i64 %bytes, %share
+  br i1 %over, label %over_limit, label %take
+take:
+  %arena = call ptr @take_arena(ptr %pool)
+  %no_arena = icmp eq ptr %arena, null
+  br i1 %no_arena, label %no_memory, label %fill
+fill:
+  %scratch = call ptr @arena_memory(ptr %arena, i64 %bytes)
+  %no_scratch = icmp eq ptr %scratch, null
+  br i1 %no_scratch, label %give_up, label %choose
+choose:
+  %together = call i1 @own(ptr %pool, i64 %programs, i32 %threads)
+  br i1 %together, label %shared, label %alone
+shared:
+  %status = call i32 @run_together(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
+                                   i32 %threads, ptr %arena)
+  br label %out
+alone:
+  call void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch)
+  br label %out
+out:
+  %result = phi i32 [ %status, %shared ], [ {STATUS_OK}, %alone ]
+  call void @give_arena(ptr %pool, ptr %arena)
+  ret i32 %result
+give_up:
+  call void @give_arena(ptr %pool, ptr %arena)
+  br label %no_memory
+no_memory:
+  ret i32 {STATUS_NO_MEMORY}
+over_limit:
+  ret i32 {STATUS_OVER_LIMIT}
+}}
+"""

@@ -1,0 +1,167 @@
+"""What a CPU can do, as far as code generation asks.
+
+`host_target()` is the machine this runs on, or the CPU named by DEUTERON_CPU.  Everything that
+depends on the CPU (vector width, which dot instruction, compile flags, cache keys) asks a
+`CpuTarget`, so that code for another CPU can be emitted and looked at anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+
+from deuteron import config
+from deuteron.errors import UserError
+
+_V2 = frozenset({"sse", "sse2", "cx16", "popcnt", "sahf", "sse3", "ssse3", "sse4.1", "sse4.2"})
+_V3 = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_ICELAKE = _V4 | {"avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq", "avx512ifma"} | {
+    "avx512vnni",
+    "gfni",
+    "vaes",
+    "vpclmulqdq",
+}  # fmt: skip
+_ZEN4 = _ICELAKE | {"avx512bf16"}
+_SAPPHIRE_RAPIDS = _ZEN4 | {"avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"}
+
+# What LLVM implies by a CPU name, restricted to what code generation asks about.  The names are
+# those that DEUTERON_CPU may take.
+X86_CPUS: dict[str, frozenset[str]] = {
+    "x86-64": frozenset({"sse", "sse2"}),
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+    "haswell": _V3,
+    "skylake": _V3,
+    "znver2": _V3,
+    "znver3": _V3,
+    "skylake-avx512": _V4,
+    "cascadelake": _V4 | {"avx512vnni"},
+    "icelake-server": _ICELAKE,
+    "znver4": _ZEN4,
+    "znver5": _ZEN4 | {"avxvnni"},
+    "sapphirerapids": _SAPPHIRE_RAPIDS,
+}
+AARCH64_CPUS: dict[str, frozenset[str]] = {
+    name: frozenset({"neon"})
+    for name in ("generic", "apple-m1", "apple-m2", "apple-m4", "neoverse-n1", "neoverse-v1")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTarget:
+    """A CPU to compile for: LLVM's triple and CPU name, and the features that are on and off.
+
+    `features` and `disabled` are LLVM feature names without sign.  `disabled` matters when a
+    hypervisor hides what the CPU name implies.
+    """
+
+    triple: str
+    cpu: str
+    features: frozenset[str]
+    disabled: frozenset[str] = field(default_factory=frozenset[str])
+
+    @property
+    def is_x86(self) -> bool:
+        """x86-64, by its triple."""
+        return self.triple.startswith(("x86_64", "amd64"))
+
+    @property
+    def feature_string(self) -> str:
+        """The features as LLVM's target machine takes them, sorted: `+avx,+avx2,…,-amx-fp8`."""
+        on = [f"+{name}" for name in sorted(self.features)]
+        return ",".join(on + [f"-{name}" for name in sorted(self.disabled)])
+
+    @property
+    def key(self) -> str:
+        """A text that differs whenever generated code may differ; for object caches."""
+        return f"{self.triple}/{self.cpu}/{self.feature_string}"
+
+    @property
+    def vector_bits(self) -> int:
+        """Width of the vector registers code is written for: 512, 256 or 128."""
+        if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= self.features:
+            return 512
+        return 256 if "avx2" in self.features else 128
+
+    @property
+    def vector_registers(self) -> int:
+        """How many vector registers there are."""
+        return 32 if self.vector_bits == 512 or not self.is_x86 else 16
+
+    def lanes(self, bits: int) -> int:
+        """Elements of that many bits in one vector register."""
+        return self.vector_bits // bits
+
+    @property
+    def has_fma(self) -> bool:
+        """`llvm.fma` on float and double is an instruction, not a library call."""
+        return not self.is_x86 or "fma" in self.features or self.vector_bits == 512
+
+    @property
+    def has_f16c(self) -> bool:
+        """Conversion between half and float is an instruction."""
+        return not self.is_x86 or "f16c" in self.features or self.vector_bits == 512
+
+    @property
+    def has_avx512bf16(self) -> bool:
+        """`vdpbf16ps` and `vcvtneps2bf16` on 512-bit vectors."""
+        return self.vector_bits == 512 and "avx512bf16" in self.features
+
+    @property
+    def has_fast_bf16_dot(self) -> bool:
+        """`vdpbf16ps` beats widening to float32.
+
+        Zen 4 and 5 issue two a cycle, twice the rate of multiplication by fma.  The Intel CPUs
+        that also have AMX take two cycles for one (measured: 75 against 157 GFLOP/s).
+        """
+        return self.has_avx512bf16 and "amx-tile" not in self.features
+
+    @property
+    def has_vnni(self) -> bool:
+        """`vpdpbusd` (u8 × s8, four products a lane) on the vectors of `vector_bits`."""
+        if self.vector_bits == 512:
+            return "avx512vnni" in self.features
+        return self.vector_bits == 256 and "avxvnni" in self.features
+
+    @property
+    def function_attrs(self) -> str:
+        """LLVM function attributes without which wide vectors would be split in two."""
+        bits = self.vector_bits
+        return f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
+
+
+@lru_cache(maxsize=1)
+def _detected() -> CpuTarget:
+    flags: dict[str, bool] = dict(llvm.get_host_cpu_features())
+    return CpuTarget(
+        triple=llvm.get_process_triple(),
+        cpu=llvm.get_host_cpu_name(),
+        features=frozenset(name for name, on in flags.items() if on),
+        disabled=frozenset(name for name, on in flags.items() if not on),
+    )
+
+
+def named_target(cpu: str, triple: str | None = None) -> CpuTarget:
+    """The target of that LLVM CPU name (a key of `X86_CPUS` or `AARCH64_CPUS`).
+
+    Raises UserError when the name is unknown or belongs to another architecture.
+    """
+    triple = triple or llvm.get_process_triple()
+    table = X86_CPUS if triple.startswith(("x86_64", "amd64")) else AARCH64_CPUS
+    if cpu not in table:
+        raise UserError(
+            f"unknown CPU {cpu!r} for {triple}\n"
+            f"  expected: one of {', '.join(table)}\n"
+            f"  remedy:   set DEUTERON_CPU to one of them, or unset it to use this machine's"
+        )
+    return CpuTarget(triple, cpu, table[cpu])
+
+
+def host_target() -> CpuTarget:
+    """The CPU to compile for: DEUTERON_CPU when set, else the one this process runs on."""
+    cpu = config.target_cpu()
+    return named_target(cpu) if cpu else _detected()

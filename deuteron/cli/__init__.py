@@ -1,0 +1,7 @@
+"""The command line: `deuteron demo | inspect | env`, one module a command."""
+
+from deuteron.errors import UserError
+
+
+class UsageError(UserError):
+    """The command line names something that does not exist or cannot be used; exit code 2."""

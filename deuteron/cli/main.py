@@ -1,0 +1,99 @@
+"""Entry point of the command `deuteron`: arguments to the command that serves them.
+
+Exit codes: 0 done, 1 a result was wrong or a kernel failed, 2 the command was given wrongly,
+130 interrupted.  A command's module is imported only when it is asked for, so `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from deuteron import __version__
+from deuteron.cli import UsageError
+from deuteron.cli.console import error_console
+from deuteron.errors import DeuteronError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="deuteron", description="Tile kernels in Python, compiled for this CPU."
+    )
+    parser.add_argument("--version", action="version", version=f"deuteron {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _describe_demo(
+        commands.add_parser(
+            "demo",
+            help="compile and run six kernels, check them against NumPy, show how fast they are",
+        )
+    )
+    _describe_inspect(
+        commands.add_parser(
+            "inspect",
+            help="show what becomes of a kernel: source, IR after each pass, LLVM, assembly",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    commands.add_parser("env", help="show what was detected on this machine, and why if it is off")
+    return parser
+
+
+def _describe_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE as well")
+    parser.add_argument("--quick", action="store_true", help="measure for a shorter time")
+
+
+def _describe_inspect(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "examples:\n"
+        "  deuteron inspect deuteron.ops.softmax:softmax_kernel\n"
+        "  deuteron inspect examples/01_vector_add.py:add_kernel --show asm\n"
+        "  deuteron inspect my.py:add --signature '*fp32,*fp32,*fp32,i32,BLOCK=1024'"
+    )
+    parser.add_argument("kernel", metavar="FILE.py:KERNEL", help="or package.module:KERNEL")
+    parser.add_argument(
+        "--signature",
+        metavar="TYPES",
+        default="",
+        help="comma list: one type an argument in order (*fp32, *bf16, i32, fp32, … or a number "
+        "for an exact value) and NAME=VALUE for constexprs; what is left out is guessed",
+    )
+    parser.add_argument(
+        "--show",
+        metavar="PARTS",
+        default="source,passes,llvm,asm",
+        help="comma list of source, ir, passes, llvm, asm (default: %(default)s)",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    arguments = build_parser().parse_args(argv)
+    try:
+        return import_module(f"deuteron.cli.{arguments.command}").run(arguments)
+    except UsageError as error:
+        _complain(str(error))
+        return 2
+    except DeuteronError as error:
+        _complain(str(error))
+        return 1
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return 130
+
+
+def _complain(message: str) -> None:
+    error_console().print(f"deuteron: {message}", style="red", markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

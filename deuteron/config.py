@@ -1,0 +1,62 @@
+"""Every environment variable the package reads, and nowhere else.
+
+Each setting is read when asked for, so that a test or a program may change the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0", "false", "off")
+
+
+def cache_dir() -> Path:
+    """Where compiled objects are kept: DEUTERON_CACHE_DIR, else the user's cache directory."""
+    own = os.environ.get("DEUTERON_CACHE_DIR")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "deuteron"
+
+
+def cache_enabled() -> bool:
+    """False when DEUTERON_DISABLE_CACHE is set: every kernel is compiled anew."""
+    return not _flag("DEUTERON_DISABLE_CACHE")
+
+
+def num_threads() -> int:
+    """Threads a grid is spread over: DEUTERON_NUM_THREADS, else the CPUs this process may use."""
+    own = os.environ.get("DEUTERON_NUM_THREADS", "")
+    if own.isdigit() and int(own) > 0:
+        return int(own)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def debug_topics() -> frozenset[str]:
+    """What to print while compiling: DEUTERON_DEBUG, a comma list of `ir`, `llvm`, `asm`."""
+    return frozenset(filter(None, os.environ.get("DEUTERON_DEBUG", "").split(",")))
+
+
+def interpret() -> bool:
+    """True when DEUTERON_INTERPRET is set: kernels run on the NumPy interpreter."""
+    return _flag("DEUTERON_INTERPRET")
+
+
+def device_asserts() -> bool:
+    """True when DEUTERON_DEVICE_ASSERT is set: `device_assert` checks even without debug=True."""
+    return _flag("DEUTERON_DEVICE_ASSERT")
+
+
+def print_autotuning() -> bool:
+    """True when DEUTERON_PRINT_AUTOTUNING is set: say which config won and how long it took."""
+    return _flag("DEUTERON_PRINT_AUTOTUNING")
+
+
+def target_cpu() -> str | None:
+    """DEUTERON_CPU: compile for this LLVM CPU name (`x86-64-v3`, …) instead of the host's."""
+    return os.environ.get("DEUTERON_CPU") or None

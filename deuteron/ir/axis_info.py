@@ -1,0 +1,309 @@
+"""Axis facts: how integers and addresses run along each axis of a tile.
+
+For every integer or pointer value this tells, per axis, the length of the aligned runs over which it
+grows by one element (`contiguity`) or does not change (`constancy`), and the greatest power of two
+known to divide the value at the start of each run (`divisibility`; bytes for pointers).  Both
+backends choose vector loads by it, so it must never claim too much: an unknown is 1.
+
+Index arithmetic is taken not to overflow its type, as in Triton.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from deuteron.ir.nodes import Function, Op, Value
+from deuteron.ir.types import Type
+
+MAX_DIVISIBILITY = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class AxisInfo:
+    """Facts of one value; the tuples are as long as its shape."""
+
+    contiguity: tuple[int, ...]
+    constancy: tuple[int, ...]
+    divisibility: int
+    constant: int | None = None
+
+
+def _power_of_two(value: int) -> int:
+    """The greatest power of two that divides a value (a cap for 0)."""
+    return min(value & -value, MAX_DIVISIBILITY) if value else MAX_DIVISIBILITY
+
+
+def _unknown(type: Type) -> AxisInfo:
+    ones = (1,) * type.rank
+    return AxisInfo(ones, ones, 1)
+
+
+def _uniform(type: Type, divisibility: int, constant: int | None = None) -> AxisInfo:
+    return AxisInfo((1,) * type.rank, type.shape, divisibility, constant)
+
+
+class AxisFacts:
+    """Answers for the values of one function, each worked out once."""
+
+    def __init__(self, function: Function) -> None:
+        self._known: dict[Value, AxisInfo] = {}
+        for param, attrs in zip(function.params, function.param_attrs, strict=True):
+            self._known[param] = AxisInfo((), (), attrs.get("divisibility", 1))
+
+    def of(self, value: Value) -> AxisInfo:
+        known = self._known.get(value)
+        if known is None:
+            op = value.op
+            known = self._infer(op, value) if op is not None else self._default(value)
+            self._known[value] = known
+        return known
+
+    def _default(self, value: Value) -> AxisInfo:
+        return _uniform(value.type, 1) if not value.type.shape else _unknown(value.type)
+
+    def _infer(self, op: Op, value: Value) -> AxisInfo:
+        rule = _RULES.get(op.name)
+        if rule is None:
+            return self._pointwise(op, value)
+        return rule(self, op)
+
+    def _pointwise(self, op: Op, value: Value) -> AxisInfo:
+        """Any other op: constant along an axis where all its operands are."""
+        if op.name in ("load", "atomic_rmw", "atomic_cas", "dot", "join", "cat", "split"):
+            return self._default(value)
+        infos = [self.of(o) for o in op.operands if o.type.shape == value.type.shape]
+        if len(infos) != len(op.operands) or not infos:
+            return self._default(value)
+        constancy = tuple(gcd(*(i.constancy[a] for i in infos)) for a in range(value.type.rank))
+        return AxisInfo((1,) * value.type.rank, constancy, 1)
+
+
+def _const(facts: AxisFacts, op: Op) -> AxisInfo:
+    value = op.attrs["value"]
+    if not isinstance(value, int):
+        return AxisInfo((), (), 1)
+    return AxisInfo((), (), _power_of_two(int(value)), int(value))
+
+
+def _arange(facts: AxisFacts, op: Op) -> AxisInfo:
+    length = op.result.type.shape[0]
+    start = op.attrs["start"]
+    run = length if start == 0 else gcd(length, _power_of_two(start))
+    return AxisInfo((run,), (1,), _power_of_two(start))
+
+
+def _splat(facts: AxisFacts, op: Op) -> AxisInfo:
+    source = facts.of(op.operands[0])
+    return _uniform(op.result.type, source.divisibility, source.constant)
+
+
+def _broadcast(facts: AxisFacts, op: Op) -> AxisInfo:
+    source, info = op.operands[0].type.shape, facts.of(op.operands[0])
+    target = op.result.type.shape
+    grown = [s == 1 and t != 1 for s, t in zip(source, target, strict=True)]
+    return AxisInfo(
+        tuple(1 if g else c for g, c in zip(grown, info.contiguity, strict=True)),
+        tuple(t if g else c for g, c, t in zip(grown, info.constancy, target, strict=True)),
+        info.divisibility,
+        info.constant,
+    )
+
+
+def _expand_dims(facts: AxisFacts, op: Op) -> AxisInfo:
+    info, axis = facts.of(op.operands[0]), op.attrs["axis"]
+    contiguity, constancy = list(info.contiguity), list(info.constancy)
+    contiguity.insert(axis, 1)
+    constancy.insert(axis, 1)
+    return AxisInfo(tuple(contiguity), tuple(constancy), info.divisibility, info.constant)
+
+
+def _permute(facts: AxisFacts, op: Op) -> AxisInfo:
+    info, order = facts.of(op.operands[0]), op.attrs["order"]
+    return AxisInfo(
+        tuple(info.contiguity[i] for i in order),
+        tuple(info.constancy[i] for i in order),
+        info.divisibility,
+        info.constant,
+    )
+
+
+def _reshape(facts: AxisFacts, op: Op) -> AxisInfo:
+    source = op.operands[0]
+    info = facts.of(source)
+    kept = [(s, i) for i, s in enumerate(source.type.shape) if s != 1]
+    target = [s for s in op.result.type.shape if s != 1]
+    if [s for s, _ in kept] != target:
+        return _unknown(op.result.type)
+    order = iter(i for _, i in kept)
+    axes = [None if s == 1 else next(order) for s in op.result.type.shape]
+    return AxisInfo(
+        tuple(1 if a is None else info.contiguity[a] for a in axes),
+        tuple(1 if a is None else info.constancy[a] for a in axes),
+        info.divisibility,
+        info.constant,
+    )
+
+
+def _same(facts: AxisFacts, op: Op) -> AxisInfo:
+    return facts.of(op.operands[0])
+
+
+def _cast(facts: AxisFacts, op: Op) -> AxisInfo:
+    info = facts.of(op.operands[0])
+    source, target = op.operands[0].type.element, op.attrs["to"]
+    if isinstance(source, type(target)) and source.is_int() and target.is_int() and target.bits > 1:
+        return info
+    return AxisInfo((1,) * len(info.contiguity), info.constancy, 1)
+
+
+def _hint(facts: AxisFacts, op: Op) -> AxisInfo:
+    info = facts.of(op.operands[0])
+    rank = len(info.contiguity)
+
+    def widened(known: tuple[int, ...], said: object) -> tuple[int, ...]:
+        values = said if isinstance(said, (tuple, list)) else [said] * rank if said else []
+        pairs = zip(known, [*values, *[1] * rank], strict=False)
+        return tuple(max(k, _power_of_two(int(v))) for k, v in pairs)
+
+    said = op.attrs.get("divisibility") or 1
+    first = said[-1] if isinstance(said, (tuple, list)) else said
+    return AxisInfo(
+        widened(info.contiguity, op.attrs.get("contiguity")),
+        widened(info.constancy, op.attrs.get("constancy")),
+        max(info.divisibility, _power_of_two(int(first))),
+        info.constant,
+    )
+
+
+def _additive(facts: AxisFacts, op: Op) -> AxisInfo:
+    """add, sub and addptr: a run survives where the other side stays the same."""
+    left, right = (facts.of(o) for o in op.operands)
+    unit = 1
+    if op.name == "addptr":
+        unit = op.result.type.pointee.storage_bytes
+    contiguity: list[int] = []
+    for a in range(op.result.type.rank):
+        runs = gcd(left.contiguity[a], right.constancy[a])
+        if op.name != "sub":
+            runs = max(runs, gcd(left.constancy[a], right.contiguity[a]))
+        contiguity.append(runs)
+    constancy = tuple(gcd(x, y) for x, y in zip(left.constancy, right.constancy, strict=True))
+    constant = None
+    if left.constant is not None and right.constant is not None and op.name != "addptr":
+        sign = -1 if op.name == "sub" else 1
+        constant = left.constant + sign * right.constant
+    runs_left = _at_runs(left, contiguity, unit)
+    runs_right = min(_at_runs(right, contiguity, 1) * unit, MAX_DIVISIBILITY)
+    return AxisInfo(tuple(contiguity), constancy, gcd(runs_left, runs_right), constant)
+
+
+def _at_runs(info: AxisInfo, contiguity: list[int], unit: int) -> int:
+    """What divides a value at the starts of the shorter runs of a result made from it."""
+    divisibility = info.divisibility
+    for own, run in zip(info.contiguity, contiguity, strict=True):
+        if own > run:
+            divisibility = gcd(divisibility, _power_of_two(run * unit))
+    return divisibility
+
+
+def _mul(facts: AxisFacts, op: Op) -> AxisInfo:
+    left, right = (facts.of(o) for o in op.operands)
+    contiguity = tuple(
+        max(
+            left.contiguity[a] if right.constant == 1 else 1,
+            right.contiguity[a] if left.constant == 1 else 1,
+        )
+        for a in range(op.result.type.rank)
+    )
+    constancy = tuple(gcd(x, y) for x, y in zip(left.constancy, right.constancy, strict=True))
+    constant = None
+    if left.constant is not None and right.constant is not None:
+        constant = left.constant * right.constant
+    divisibility = min(_start(left) * _start(right), MAX_DIVISIBILITY)
+    return AxisInfo(contiguity, constancy, divisibility, constant)
+
+
+def _start(info: AxisInfo) -> int:
+    """What divides every element, not just the run starts."""
+    return info.divisibility if all(c == 1 for c in info.contiguity) else 1
+
+
+def _shl(facts: AxisFacts, op: Op) -> AxisInfo:
+    left, right = (facts.of(o) for o in op.operands)
+    ones = (1,) * op.result.type.rank
+    constancy = tuple(gcd(x, y) for x, y in zip(left.constancy, right.constancy, strict=True))
+    shift = right.constant if right.constant is not None and 0 <= right.constant < 31 else 0
+    return AxisInfo(ones, constancy, min(_start(left) << shift, MAX_DIVISIBILITY))
+
+
+def _idiv(facts: AxisFacts, op: Op) -> AxisInfo:
+    left, right = (facts.of(o) for o in op.operands)
+    constancy: list[int] = []
+    for a in range(op.result.type.rank):
+        run = gcd(left.constancy[a], right.constancy[a])
+        if left.contiguity[a] > 1 and _constant_along(right, a, op):
+            grown = gcd(left.contiguity[a], left.divisibility, right.divisibility)
+            run = max(run, _power_of_two(grown))
+        constancy.append(run)
+    return AxisInfo((1,) * op.result.type.rank, tuple(constancy), 1)
+
+
+def _irem(facts: AxisFacts, op: Op) -> AxisInfo:
+    left, right = (facts.of(o) for o in op.operands)
+    contiguity: list[int] = []
+    for a in range(op.result.type.rank):
+        run = 1
+        if left.contiguity[a] > 1 and _constant_along(right, a, op):
+            run = _power_of_two(gcd(left.contiguity[a], left.divisibility, right.divisibility))
+        contiguity.append(run)
+    constancy = tuple(gcd(x, y) for x, y in zip(left.constancy, right.constancy, strict=True))
+    divisibility = gcd(_at_runs(left, contiguity, 1), right.divisibility)
+    return AxisInfo(tuple(contiguity), constancy, divisibility)
+
+
+def _constant_along(info: AxisInfo, axis: int, op: Op) -> bool:
+    return info.constancy[axis] == op.result.type.shape[axis]
+
+
+def _select(facts: AxisFacts, op: Op) -> AxisInfo:
+    condition, left, right = (facts.of(o) for o in op.operands)
+    rank = op.result.type.rank
+    if not condition.constancy and rank:
+        condition = _uniform(op.result.type, 1)
+    unit = op.result.type.pointee.storage_bytes if op.result.type.is_pointer else 1
+    contiguity = [
+        gcd(condition.constancy[a], left.contiguity[a], right.contiguity[a]) for a in range(rank)
+    ]
+    constancy = tuple(
+        gcd(condition.constancy[a], left.constancy[a], right.constancy[a]) for a in range(rank)
+    )
+    divisibility = gcd(_at_runs(left, contiguity, unit), _at_runs(right, contiguity, unit))
+    return AxisInfo(tuple(contiguity), constancy, divisibility)
+
+
+def _program_id(facts: AxisFacts, op: Op) -> AxisInfo:
+    return AxisInfo((), (), 1)
+
+
+_RULES = {
+    "const": _const,
+    "arange": _arange,
+    "splat": _splat,
+    "broadcast": _broadcast,
+    "expand_dims": _expand_dims,
+    "permute": _permute,
+    "reshape": _reshape,
+    "cast": _cast,
+    "hint": _hint,
+    "add": _additive,
+    "sub": _additive,
+    "addptr": _additive,
+    "mul": _mul,
+    "shl": _shl,
+    "idiv": _idiv,
+    "irem": _irem,
+    "select": _select,
+    "program_id": _program_id,
+    "num_programs": _program_id,
+}

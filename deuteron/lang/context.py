@@ -1,0 +1,119 @@
+"""What a builtin of the language needs while a kernel is compiled.
+
+The AST walker owns one Context a kernel, sets `builder.loc` to the place it is at, and calls a
+builtin as `function(*args, _ctx=context, **kwargs)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from deuteron.errors import CompilationError, Loc, UserError
+from deuteron.ir.builder import Builder
+from deuteron.ir.optable import OpTypeError
+from deuteron.lang.values import BoundMethod, Tensor, describe, unwrap, wrap
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CallJit = Callable[[Any, Sequence[object], Mapping[str, object]], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Launch options that the front end or a backend looks at."""
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    debug: bool = False  # keep device_assert
+    enable_fp_fusion: bool = True
+
+
+def _no_jit(function: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    raise UserError("this context cannot call jit functions")
+
+
+@dataclass(slots=True)
+class Context:
+    """One kernel's compilation.
+
+    `call_jit(function, args, kwargs)` inlines a jit function at the builder's place and returns
+    its value; the AST walker sets it.
+    """
+
+    builder: Builder
+    options: Options = field(default_factory=Options)
+    call_jit: CallJit = _no_jit
+
+    @property
+    def loc(self) -> Loc:
+        return self.builder.loc
+
+    def error(
+        self, message: str, *, expected: str = "", got: str = "", remedy: str = ""
+    ) -> CompilationError:
+        """A located error, to be raised by the caller."""
+        return CompilationError(message, self.loc, expected=expected, got=got, remedy=remedy)
+
+    def op(self, name: str, *operands: Tensor, **attrs: Any) -> Tensor:
+        """Append a table op with one result."""
+        return Tensor(self.builder.op(name, *(o.handle for o in operands), **attrs))
+
+    def call(self, function: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Call what a kernel may call: a builtin, a bound method or a jit function."""
+        if isinstance(function, BoundMethod):
+            return self.call(function.function, (function.receiver, *args), kwargs)
+        if is_builtin(function):
+            return function(*args, _ctx=self, **kwargs)
+        return self.call_jit(function, args, kwargs)
+
+
+def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
+    """Make a function of the language out of one that takes the Context first.
+
+    In a kernel it is called with `_ctx=`; its arguments arrive with constexprs unwrapped, and
+    plain values it returns become constexprs.  Wrong arguments become located errors.  Outside of
+    a kernel it raises UserError.
+    """
+    name = function.__name__
+    signature = inspect.signature(function)
+    public = signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @wraps(function)
+    def call(*args: Any, _ctx: Context | None = None, **kwargs: Any) -> Any:
+        if _ctx is None:
+            raise UserError(
+                f"{name} is a function of the kernel language\n"
+                "  expected: a call inside a function decorated with @jit\n"
+                "  got:      a call from plain Python"
+            )
+        plain = [unwrap(a) for a in args]
+        named = {k: unwrap(v) for k, v in kwargs.items()}
+        try:
+            public.bind(*plain, **named)
+        except TypeError as error:
+            raise _ctx.error(
+                f"{name}: {error}",
+                expected=f"{name}{public}",
+                got=", ".join([*map(describe, plain), *(f"{k}=" for k in named)]) or "no arguments",
+            ) from None
+        try:
+            return wrap(cast(Any, function)(_ctx, *plain, **named))
+        except OpTypeError as error:
+            got = ", ".join(map(describe, plain))
+            raise _ctx.error(f"{name}: {error}", got=got) from error
+
+    marked = cast(Any, call)
+    marked.__signature__ = public
+    marked.is_builtin = True
+    return marked
+
+
+def is_builtin(function: object) -> bool:
+    """True for a function made by `@builtin`."""
+    return getattr(function, "is_builtin", False) is True

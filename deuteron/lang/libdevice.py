@@ -1,0 +1,243 @@
+"""Mathematics beyond `tl.math`, under the names of CUDA's libdevice.
+
+The table below makes one function a row.  Each takes tensors or numbers and computes elementwise,
+in the dtype of its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deuteron.dtypes import DType, float32, float64, int32, int64, integer, uint32, uint64
+from deuteron.lang.context import Context, builtin
+from deuteron.lang.semantic import arith, casts
+from deuteron.lang.values import Operand, Tensor
+
+Unary = Callable[[Operand], Tensor]
+Binary = Callable[[Operand, Operand], Tensor]
+
+
+def _unary(name: str, doc: str, op: str = "") -> Unary:
+    def function(ctx: Context, x: Operand) -> Tensor:
+        return arith.float_unary(ctx, op or name, x)
+
+    function.__name__, function.__doc__ = name, doc
+    return builtin(function)
+
+
+def _binary(name: str, doc: str, op: str = "") -> Binary:
+    def function(ctx: Context, x: Operand, y: Operand) -> Tensor:
+        return arith.float_binary(ctx, op or name, x, y)
+
+    function.__name__, function.__doc__ = name, doc
+    return builtin(function)
+
+
+# -- powers, logarithms, roots -------------------------------------------------------------
+exp = _unary("exp", "e to the power x.")
+exp2 = _unary("exp2", "2 to the power x.")
+exp10 = _unary("exp10", "10 to the power x.")
+expm1 = _unary("expm1", "e to the power x, minus 1, exact near 0.")
+log = _unary("log", "The natural logarithm.")
+log2 = _unary("log2", "The logarithm to base 2.")
+log10 = _unary("log10", "The logarithm to base 10.")
+log1p = _unary("log1p", "The logarithm of 1 + x, exact near 0.")
+sqrt = _unary("sqrt", "The square root.")
+sqrt_rn = _unary("sqrt_rn", "The square root, rounded to nearest.", "sqrt")
+rsqrt = _unary("rsqrt", "One over the square root.")
+rsqrt_rn = _unary("rsqrt_rn", "One over the square root.", "rsqrt")
+cbrt = _unary("cbrt", "The cube root.")
+pow = _binary("pow", "x to the power y, as in C.")
+hypot = _binary("hypot", "The length of the vector (x, y).")
+fast_expf = _unary("fast_expf", "e to the power x.", "exp")
+fast_exp10f = _unary("fast_exp10f", "10 to the power x.", "exp10")
+fast_logf = _unary("fast_logf", "The natural logarithm.", "log")
+fast_log2f = _unary("fast_log2f", "The logarithm to base 2.", "log2")
+fast_log10f = _unary("fast_log10f", "The logarithm to base 10.", "log10")
+fast_powf = _binary("fast_powf", "x to the power y.", "pow")
+
+# -- trigonometry --------------------------------------------------------------------------
+sin = _unary("sin", "The sine of x radians.")
+cos = _unary("cos", "The cosine of x radians.")
+tan = _unary("tan", "The tangent of x radians.")
+asin = _unary("asin", "The angle in [-π/2, π/2] whose sine is x.")
+acos = _unary("acos", "The angle in [0, π] whose cosine is x.")
+atan = _unary("atan", "The angle in [-π/2, π/2] whose tangent is x.")
+atan2 = _binary("atan2", "The angle of the vector (y, x): atan2(x, y) has x as its ordinate.")
+sinh = _unary("sinh", "The hyperbolic sine.")
+cosh = _unary("cosh", "The hyperbolic cosine.")
+tanh = _unary("tanh", "The hyperbolic tangent.")
+asinh = _unary("asinh", "The inverse hyperbolic sine.")
+acosh = _unary("acosh", "The inverse hyperbolic cosine.")
+atanh = _unary("atanh", "The inverse hyperbolic tangent.")
+fast_sinf = _unary("fast_sinf", "The sine of x radians.", "sin")
+fast_cosf = _unary("fast_cosf", "The cosine of x radians.", "cos")
+fast_tanf = _unary("fast_tanf", "The tangent of x radians.", "tan")
+fast_tanhf = _unary("fast_tanhf", "The hyperbolic tangent.", "tanh")
+
+# -- special functions ---------------------------------------------------------------------
+erf = _unary("erf", "The error function.")
+erfc = _unary("erfc", "1 - erf(x), exact where erf is near 1.")
+erfinv = _unary("erfinv", "The x whose error function is the operand.")
+lgamma = _unary("lgamma", "The logarithm of |Γ(x)|.")
+tgamma = _unary("tgamma", "The gamma function Γ(x).")
+
+# -- rounding ------------------------------------------------------------------------------
+ceil = _unary("ceil", "The least whole number not below x.")
+floor = _unary("floor", "The greatest whole number not above x.")
+trunc = _unary("trunc", "x without its fraction.")
+rint = _unary("rint", "The nearest whole number, ties to even.")
+nearbyint = _unary("nearbyint", "The nearest whole number, ties to even.", "rint")
+round = _unary("round", "The nearest whole number, ties away from zero.")
+
+# -- arithmetic ----------------------------------------------------------------------------
+fmod = _binary("fmod", "The remainder of x / y, with the sign of x.")
+copysign = _binary("copysign", "|x| with the sign of y.")
+div_rn = _binary("div_rn", "x / y, rounded to nearest.", "div")
+fast_dividef = _binary("fast_dividef", "x / y.", "div")
+add_rn = _binary("add_rn", "x + y, rounded to nearest.", "add")
+sub_rn = _binary("sub_rn", "x - y, rounded to nearest.", "sub")
+mul_rn = _binary("mul_rn", "x * y, rounded to nearest.", "mul")
+
+
+@builtin
+def abs(ctx: Context, x: Operand) -> Tensor:
+    """|x| of floats and integers."""
+    return arith.absolute(ctx, x)
+
+
+@builtin
+def min(ctx: Context, x: Operand, y: Operand) -> Tensor:
+    """The lesser of x and y; a NaN operand loses."""
+    return ctx.op("min", *arith.numbers(ctx, "min", x, y))
+
+
+@builtin
+def max(ctx: Context, x: Operand, y: Operand) -> Tensor:
+    """The greater of x and y; a NaN operand loses."""
+    return ctx.op("max", *arith.numbers(ctx, "max", x, y))
+
+
+@builtin
+def fma(ctx: Context, x: Operand, y: Operand, z: Operand) -> Tensor:
+    """x * y + z, rounded once."""
+    return arith.fma(ctx, x, y, z)
+
+
+@builtin
+def fma_rn(ctx: Context, x: Operand, y: Operand, z: Operand) -> Tensor:
+    """x * y + z, rounded once, to nearest."""
+    return arith.fma(ctx, x, y, z)
+
+
+@builtin
+def rcp_rn(ctx: Context, x: Operand) -> Tensor:
+    """1 / x, rounded to nearest."""
+    return arith.fdiv(ctx, 1.0, x, "rcp_rn")
+
+
+@builtin
+def fdim(ctx: Context, x: Operand, y: Operand) -> Tensor:
+    """x - y where x is greater, else 0."""
+    a, b = arith.numbers(ctx, "fdim", x, y)
+    arith.require_float(ctx, "fdim", a)
+    # Not max(a - b, 0): a NaN operand must stay.
+    return arith.where(ctx, arith.compare(ctx, "<=", a, b), 0.0, arith.sub(ctx, a, b))
+
+
+@builtin
+def saturatef(ctx: Context, x: Operand) -> Tensor:
+    """x limited to [0, 1]; NaN gives 0."""
+    return arith.clamp(ctx, x, 0.0, 1.0)
+
+
+@builtin
+def mulhi(ctx: Context, x: Operand, y: Operand) -> Tensor:
+    """The upper half of the product of two uint32 or two uint64."""
+    a, b = arith.numbers(ctx, "mulhi", x, y)
+    if a.dtype not in (uint32, uint64):
+        raise ctx.error("mulhi needs uint32 or uint64", got=str(a.dtype))
+    return arith.umulhi(ctx, a, b)
+
+
+# -- questions about floats ----------------------------------------------------------------
+def _float_tensor(ctx: Context, name: str, x: Operand) -> Tensor:
+    tensor = casts.to_tensor(ctx, float(x) if isinstance(x, int) else x)
+    arith.require_float(ctx, name, tensor)
+    return tensor
+
+
+@builtin
+def isnan(ctx: Context, x: Operand) -> Tensor:
+    """Whether x is not a number; int1."""
+    value = _float_tensor(ctx, "isnan", x)
+    return arith.compare(ctx, "!=", value, value)
+
+
+@builtin
+def isinf(ctx: Context, x: Operand) -> Tensor:
+    """Whether x is an infinity; int1."""
+    size = arith.absolute(ctx, _float_tensor(ctx, "isinf", x))
+    return arith.compare(ctx, "==", size, float("inf"))
+
+
+@builtin
+def isfinited(ctx: Context, x: Operand) -> Tensor:
+    """Whether x is neither NaN nor an infinity; int1."""
+    size = arith.absolute(ctx, _float_tensor(ctx, "isfinited", x))
+    return arith.compare(ctx, "<", size, float("inf"))
+
+
+@builtin
+def finitef(ctx: Context, x: Operand) -> Tensor:
+    """Whether x is neither NaN nor an infinity; int1."""
+    size = arith.absolute(ctx, _float_tensor(ctx, "finitef", x))
+    return arith.compare(ctx, "<", size, float("inf"))
+
+
+@builtin
+def signbit(ctx: Context, x: Operand) -> Tensor:
+    """Whether the sign bit of x is set, as for -0.0 too; int1."""
+    value = _float_tensor(ctx, "signbit", x)
+    bits = casts.bitcast(ctx, value, integer(value.number.bits))
+    return arith.compare(ctx, "<", bits, 0)
+
+
+# -- bits of floats ------------------------------------------------------------------------
+def _reinterpret(name: str, source: DType, to: DType) -> Unary:
+    def function(ctx: Context, x: Operand) -> Tensor:
+        tensor = casts.to_tensor(ctx, x)
+        if tensor.dtype != source:
+            raise ctx.error(f"{name} needs {source}", expected=str(source), got=str(tensor.dtype))
+        return casts.bitcast(ctx, tensor, to)
+
+    function.__name__ = name
+    function.__doc__ = f"The bits of a {source} read as a {to}."
+    return builtin(function)
+
+
+float_as_int = _reinterpret("float_as_int", float32, int32)
+float_as_uint = _reinterpret("float_as_uint", float32, uint32)
+int_as_float = _reinterpret("int_as_float", int32, float32)
+uint_as_float = _reinterpret("uint_as_float", uint32, float32)
+double_as_longlong = _reinterpret("double_as_longlong", float64, int64)
+longlong_as_double = _reinterpret("longlong_as_double", int64, float64)
+
+
+# -- conversions ---------------------------------------------------------------------------
+def _rounded_to(name: str, doc: str, op: str, to: DType) -> Unary:
+    def function(ctx: Context, x: Operand) -> Tensor:
+        return casts.cast(ctx, arith.float_unary(ctx, op, x), to)
+
+    function.__name__, function.__doc__ = name, doc
+    return builtin(function)
+
+
+llrint = _rounded_to("llrint", "The nearest whole number, ties to even; an int64.", "rint", int64)
+llround = _rounded_to(
+    "llround", "The nearest whole number, ties away from zero; an int64.", "round", int64
+)
+float2int_rn = _rounded_to("float2int_rn", "The nearest int32, ties to even.", "rint", int32)
+float2int_rz = _rounded_to("float2int_rz", "The int32 toward zero.", "trunc", int32)
+float2int_rd = _rounded_to("float2int_rd", "The greatest int32 not above x.", "floor", int32)
+float2int_ru = _rounded_to("float2int_ru", "The least int32 not below x.", "ceil", int32)

@@ -1,0 +1,189 @@
+"""What Python's operators, attributes and brackets mean in a kernel.
+
+Operands and results are values as the AST walker holds them (`values.py`).  Where all operands
+are known at compile time the operation folds in Python; otherwise `semantic` builds IR.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeGuard
+
+from deuteron.ir.types import Pointer
+from deuteron.lang.context import Context
+from deuteron.lang.semantic import arith, casts, shape
+from deuteron.lang.values import (
+    TENSOR_MEMBERS,
+    BlockType,
+    BoundMethod,
+    Operand,
+    Tensor,
+    constexpr,
+    describe,
+    is_static,
+    unwrap,
+    wrap,
+)
+
+_TENSOR_BINARY: Final[Mapping[str, Callable[[Context, Operand, Operand], Tensor]]] = {
+    "+": arith.add,
+    "-": arith.sub,
+    "*": arith.mul,
+    "/": arith.truediv,
+    "//": arith.floordiv,
+    "%": arith.mod,
+    "<<": arith.shift_left,
+    ">>": arith.shift_right,
+    "&": arith.bit_and,
+    "|": arith.bit_or,
+    "^": arith.bit_xor,
+}
+_PYTHON_NAMES: Final[Mapping[str, str]] = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
+    "<<": "lshift", ">>": "rshift", "&": "and_", "|": "or_", "^": "xor",
+    "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne",
+}  # fmt: skip
+_PYTHON_UNARY_NAMES: Final[Mapping[str, str]] = {
+    "+": "pos", "-": "neg", "~": "invert", "not": "not_",
+}  # fmt: skip
+_NO_TENSOR_FORM: Final[Mapping[str, str]] = {
+    "**": "multiply, or call libdevice.pow",
+    "@": "call tl.dot",
+}
+
+
+def binary(ctx: Context, symbol: str, left: object, right: object) -> object:
+    """`left symbol right` for an arithmetic or bitwise operator."""
+    if is_static(left) and is_static(right):
+        return _fold(ctx, symbol, left, right)
+    if symbol in _NO_TENSOR_FORM:
+        raise ctx.error(
+            f"tensors have no `{symbol}` operator",
+            got=f"{describe(left)} and {describe(right)}",
+            remedy=_NO_TENSOR_FORM[symbol],
+        )
+    if symbol == "+" and _is_tuple(left) and _is_tuple(right):
+        return (*left, *right)
+    return _TENSOR_BINARY[symbol](ctx, _operand(ctx, symbol, left), _operand(ctx, symbol, right))
+
+
+def compare(ctx: Context, symbol: str, left: object, right: object) -> object:
+    """`left symbol right` for a comparison."""
+    if is_static(left) and is_static(right):
+        return _fold(ctx, symbol, left, right)
+    return arith.compare(ctx, symbol, _operand(ctx, symbol, left), _operand(ctx, symbol, right))
+
+
+def unary(ctx: Context, symbol: str, value: object) -> object:
+    """`symbol value` for `+`, `-`, `~` and `not`."""
+    if not isinstance(value, Tensor):
+        return _fold(ctx, symbol, value)
+    match symbol:
+        case "+":
+            return value
+        case "-":
+            return arith.negate(ctx, value)
+        case "~":
+            return arith.invert(ctx, value)
+        case _:
+            return arith.logical_not(ctx, value)
+
+
+def logical(ctx: Context, word: str, left: object, right: object) -> object:
+    """`left and right` or `left or right`, both evaluated already."""
+    if not isinstance(left, Tensor) and not isinstance(right, Tensor):
+        return (left and right) if word == "and" else (left or right)
+    apply = arith.logical_and if word == "and" else arith.logical_or
+    return apply(ctx, _operand(ctx, word, left), _operand(ctx, word, right))
+
+
+def truth(ctx: Context, value: object) -> Tensor:
+    """The scalar int1 that a branch or loop depends on."""
+    tensor = casts.to_tensor(ctx, unwrap(value))
+    if tensor.shape:
+        raise ctx.error(
+            "a tile has no single truth value",
+            expected="a scalar condition",
+            got=describe(tensor),
+            remedy="choose elements with tl.where, or reduce the tile with tl.max first",
+        )
+    return arith.truth(ctx, tensor)
+
+
+def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
+    return isinstance(value, tuple)
+
+
+def _fold(ctx: Context, symbol: str, *operands: object) -> object:
+    """What Python makes of constants."""
+    names = _PYTHON_NAMES if len(operands) == 2 else _PYTHON_UNARY_NAMES
+    plain = [unwrap(o) for o in operands]
+    try:
+        if symbol not in names:
+            raise TypeError(f"constants have no `{symbol}` operator")
+        return wrap(getattr(operator, names[symbol])(*plain))
+    except (TypeError, ValueError, ArithmeticError) as error:
+        got = " and ".join(describe(o) for o in operands)
+        raise ctx.error(f"`{symbol}` of constants failed: {error}", got=got) from None
+
+
+def _operand(ctx: Context, symbol: str, value: object) -> Operand:
+    plain = unwrap(value)
+    if isinstance(plain, (Tensor, bool, int, float)):
+        return plain
+    raise ctx.error(
+        f"`{symbol}` does not take this operand",
+        expected="a tensor or a number",
+        got=describe(value),
+    )
+
+
+# -- attributes and brackets ---------------------------------------------------------------
+_TENSOR_ATTRIBUTES: Final = frozenset({"dtype", "shape", "numel", "ndim"})
+
+
+def attribute(ctx: Context, value: object, name: str) -> object:
+    """`value.name`."""
+    if isinstance(value, Tensor):
+        return _tensor_attribute(ctx, value, name)
+    plain = unwrap(value)
+    is_number = isinstance(plain, (bool, int, float))
+    if isinstance(value, constexpr) and name == "value":
+        return value
+    if is_number and name in TENSOR_MEMBERS:
+        return BoundMethod(TENSOR_MEMBERS[name], casts.to_tensor(ctx, plain))
+    try:
+        return wrap(getattr(plain, name))
+    except AttributeError:
+        raise ctx.error(f"{describe(value)} has no attribute `{name}`") from None
+
+
+def _tensor_attribute(ctx: Context, tensor: Tensor, name: str) -> object:
+    if name in _TENSOR_ATTRIBUTES:
+        return wrap(getattr(tensor, name))
+    if name == "T":
+        return shape.transpose(ctx, tensor)
+    if name == "type":
+        element = tensor.dtype
+        return BlockType(element, tensor.shape) if tensor.shape else constexpr(element)
+    if name in TENSOR_MEMBERS:
+        return BoundMethod(TENSOR_MEMBERS[name], tensor)
+    pointee = isinstance(tensor.dtype, Pointer)
+    raise ctx.error(
+        f"a tensor has no attribute `{name}`",
+        got=describe(tensor),
+        remedy="load from the pointer first, with tl.load" if pointee else "",
+    )
+
+
+def subscript(ctx: Context, value: object, items: object) -> object:
+    """`value[items]`: axes of a tensor, or an item of a tuple or constant."""
+    index = unwrap(items)
+    if isinstance(value, Tensor):
+        return shape.subscript(ctx, value, index if _is_tuple(index) else (index,))
+    try:
+        plain: Any = value if _is_tuple(value) else unwrap(value)
+        return wrap(plain[index])
+    except (TypeError, IndexError, KeyError) as error:
+        raise ctx.error(f"cannot index {describe(value)}: {error}") from None

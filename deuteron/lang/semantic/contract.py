@@ -1,0 +1,220 @@
+"""Operations that fold axes: matrix products, reductions and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast as typing_cast
+
+from deuteron.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, uint8
+from deuteron.ir.nodes import Block, Op
+from deuteron.ir.optable import OPS
+from deuteron.lang.context import Context
+from deuteron.lang.semantic.casts import check_number_dtype, constant, to_tensor
+from deuteron.lang.semantic.shape import check_axis, expand_dims, reshape, splat
+from deuteron.lang.values import Tensor, describe, unwrap
+
+INPUT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+_DOT_DTYPES = (int8, uint8, float16, bfloat16, float32, float64)
+
+
+# -- dot -----------------------------------------------------------------------------------
+def dot(
+    ctx: Context,
+    a: object,
+    b: object,
+    acc: object,
+    *,
+    input_precision: str | None,
+    allow_tf32: bool | None,
+    out_dtype: object,
+) -> Tensor:
+    """a @ b + acc over the last two axes of 2-D tiles, or of 3-D ones with a batch in front."""
+    left, right = _dot_operands(ctx, a, b)
+    precision = _input_precision(ctx, input_precision, allow_tf32)
+    shape = (*left.shape[:-1], right.shape[-1])
+    wanted = acc.dtype if out_dtype is None and isinstance(acc, Tensor) else out_dtype
+    dtype = _dot_dtype(ctx, left.number, wanted)
+    if acc is None:
+        start = splat(ctx, constant(ctx, 0, dtype), shape)
+    else:
+        start = _accumulator(ctx, acc, shape, dtype)
+    return ctx.op("dot", left, right, start, input_precision=precision)
+
+
+def _dot_operands(ctx: Context, a: object, b: object) -> tuple[Tensor, Tensor]:
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or a.is_pointer or b.is_pointer:
+        raise ctx.error(
+            "dot needs two tiles of numbers",
+            got=f"{describe(a)} and {describe(b)}",
+            remedy="load the tiles before multiplying them",
+        )
+    _check_dot_dtypes(ctx, a, b)
+    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
+        raise ctx.error(
+            "dot needs two 2-D or two 3-D tiles",
+            got=f"shapes {a.shape} and {b.shape}",
+            remedy="add axes with x[:, None] or reshape",
+        )
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+        batch = "the same batch, and " if len(a.shape) == 3 else ""
+        raise ctx.error(
+            "the shapes of dot do not fit",
+            expected=f"{batch}as many columns in the first as rows in the second",
+            got=f"{a.shape} @ {b.shape}",
+            remedy="transpose one side with tl.trans, or check the block sizes",
+        )
+    return a, b
+
+
+def _check_dot_dtypes(ctx: Context, a: Tensor, b: Tensor) -> None:
+    both_fp8 = a.number.is_fp8() and b.number.is_fp8()
+    if both_fp8 or (a.dtype == b.dtype and a.dtype in _DOT_DTYPES):
+        return
+    same = a.dtype == b.dtype
+    raise ctx.error(
+        f"dot is not defined on {a.dtype}" if same else "the dtypes of dot differ",
+        expected="both int8, uint8, float8, float16, bfloat16, float32 or float64",
+        got=f"{a.dtype} and {b.dtype}",
+        remedy="cast one side with .to(...)",
+    )
+
+
+def _input_precision(ctx: Context, precision: str | None, allow_tf32: bool | None) -> str:
+    if precision is None:
+        return "tf32" if allow_tf32 else "ieee"
+    if allow_tf32 is not None:
+        raise ctx.error(
+            "dot got both input_precision and allow_tf32",
+            remedy="leave allow_tf32 out; it is the older spelling",
+        )
+    if precision.lower() not in INPUT_PRECISIONS:
+        raise ctx.error(
+            "unknown input_precision",
+            expected=", ".join(map(repr, INPUT_PRECISIONS)),
+            got=repr(precision),
+        )
+    return precision.lower()
+
+
+def _dot_dtype(ctx: Context, operand: DType, wanted: object) -> DType:
+    """The dtype of the result: what the operands allow, the first being the default."""
+    if operand.is_int():
+        allowed: tuple[DType, ...] = (int32,)
+    elif operand == float64:
+        allowed = (float64,)
+    elif operand in (float32, bfloat16):
+        allowed = (float32,)
+    else:
+        allowed = (float32, float16)
+    if wanted is None:
+        return allowed[0]
+    dtype = check_number_dtype(ctx, "out_dtype", wanted)
+    if dtype in allowed:
+        return dtype
+    # float32 is the default of the original language, also where it cannot be meant.
+    if dtype == float32:
+        return allowed[0]
+    raise ctx.error(
+        f"dot of {operand} cannot give {dtype}",
+        expected=" or ".join(map(str, allowed)),
+        got=str(dtype),
+        remedy=f"accumulate in {allowed[0]} and cast the result with .to({dtype})",
+    )
+
+
+def _accumulator(ctx: Context, acc: object, shape: tuple[int, ...], dtype: DType) -> Tensor:
+    if isinstance(acc, Tensor) and acc.shape == shape and acc.dtype == dtype:
+        return acc
+    raise ctx.error(
+        "the accumulator of dot does not fit",
+        expected=f"a tile of {dtype}, shape {shape}",
+        got=describe(acc),
+        remedy=f"start from tl.zeros({shape}, tl.{dtype})",
+    )
+
+
+# -- reductions and scans ------------------------------------------------------------------
+def reduce(
+    ctx: Context, operands: object, axis: object, combine: object, *, keep_dims: bool = False
+) -> Tensor | tuple[Tensor, ...]:
+    """Fold a tile, or several of one shape together, along an axis (None: all of them).
+
+    `combine` takes n left and n right scalars and gives n; it must be associative and commutative.
+    """
+    tensors = _fold_operands(ctx, "reduce", operands)
+    rank = len(tensors[0].shape)
+    if axis is None:
+        tensors = [reshape(ctx, t, (t.numel,)) for t in tensors]
+        place = 0
+    else:
+        place = check_axis(ctx, axis, rank)
+    block = _combine_block(ctx, "reduce", tensors, combine)
+    results = ctx.builder.reduce([t.handle for t in tensors], place, block)
+    folded = [Tensor(r) for r in results]
+    if keep_dims:
+        kept = place if axis is not None else list(range(rank))
+        folded = [expand_dims(ctx, t, kept) for t in folded]
+    return folded[0] if isinstance(operands, Tensor) else tuple(folded)
+
+
+def associative_scan(
+    ctx: Context, operands: object, axis: object, combine: object, *, reverse: bool = False
+) -> Tensor | tuple[Tensor, ...]:
+    """Inclusive prefix folds along an axis, from the end when `reverse`."""
+    tensors = _fold_operands(ctx, "associative_scan", operands)
+    place = check_axis(ctx, axis, len(tensors[0].shape))
+    block = _combine_block(ctx, "associative_scan", tensors, combine)
+    results = ctx.builder.scan([t.handle for t in tensors], place, block, reverse=reverse)
+    scanned = tuple(Tensor(r) for r in results)
+    return scanned[0] if isinstance(operands, Tensor) else scanned
+
+
+def _fold_operands(ctx: Context, name: str, operands: object) -> list[Tensor]:
+    items = [operands]
+    if isinstance(operands, (tuple, list)):
+        items = list(typing_cast("Sequence[object]", operands))
+    tensors = [t for t in items if isinstance(t, Tensor) and t.shape]
+    if not items or len(tensors) != len(items):
+        got = ", ".join(describe(i) for i in items)
+        raise ctx.error(f"{name} needs a tile", expected="one or more axes", got=got)
+    if len({t.shape for t in tensors}) > 1:
+        raise ctx.error(
+            f"{name} needs tiles of one shape", got=", ".join(str(t.shape) for t in tensors)
+        )
+    return tensors
+
+
+def _combine_block(ctx: Context, name: str, tensors: Sequence[Tensor], combine: object) -> Block:
+    """The combine function as a block over scalars."""
+    builder = ctx.builder
+    scalars = [t.handle.type.scalar for t in tensors]
+    loc = builder.loc
+    args = builder.open(scalars * 2)
+    outcome = unwrap(ctx.call(combine, [Tensor(a) for a in args], {}))
+    items = typing_cast("tuple[object, ...]", outcome) if isinstance(outcome, tuple) else (outcome,)
+    results = [to_tensor(ctx, item) for item in items]
+    builder.loc = loc
+    block = builder.close([r.handle for r in results])
+    got = [r.handle.type for r in results]
+    if got != scalars:
+        raise ctx.error(
+            f"the combine function of {name} gives other types than it takes",
+            expected=", ".join(map(str, scalars)),
+            got=", ".join(map(str, got)),
+            remedy="cast in the combine function, or cast the tile before",
+        )
+    _check_pure(ctx, name, block)
+    return block
+
+
+def _check_pure(ctx: Context, name: str, block: Block) -> None:
+    for node in block.nodes:
+        if isinstance(node, Op) and (node.name == "const" or OPS[node.name].elementwise):
+            continue
+        what = node.name if isinstance(node, Op) else type(node).__name__.lower()
+        raise ctx.error(
+            f"the combine function of {name} does more than arithmetic",
+            expected="elementwise operations on its arguments",
+            got=f"`{what}`",
+            remedy="choose with tl.where instead of `if`, and keep memory access outside",
+        )

@@ -1,0 +1,227 @@
+"""Loads, stores and atomics through pointers and tiles of pointers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deuteron.dtypes import DType, int1, int8
+from deuteron.ir.types import Pointer
+from deuteron.lang.context import Context
+from deuteron.lang.semantic.casts import cast, to_tensor
+from deuteron.lang.semantic.shape import broadcast_together, common_shape, stretch
+from deuteron.lang.values import Operand, Tensor, describe
+
+_LOAD_CACHE = ("", ".ca", ".cg", ".cv")
+_STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
+_EVICTION = ("", "evict_first", "evict_last", "evict_normal")
+_SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
+_SCOPES = ("cta", "gpu", "sys")
+
+
+# -- checks --------------------------------------------------------------------------------
+def _choice(ctx: Context, name: str, value: object, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        expected = ", ".join(repr(c) for c in choices)
+        raise ctx.error(f"unknown {name}", expected=f"one of {expected}", got=repr(value))
+    return str(value)
+
+
+def _cache_attrs(
+    ctx: Context, cache_modifier: object, eviction_policy: object, caches: tuple[str, ...]
+) -> dict[str, Any]:
+    """The attributes that were given; what is left out stays out of the IR."""
+    attrs = {
+        "cache_modifier": _choice(ctx, "cache_modifier", cache_modifier or "", caches),
+        "eviction_policy": _choice(ctx, "eviction_policy", eviction_policy or "", _EVICTION),
+    }
+    return {name: value for name, value in attrs.items() if value}
+
+
+def check_pointer(ctx: Context, name: str, pointer: object) -> tuple[Tensor, Pointer]:
+    """The pointer and its type, or an error."""
+    if isinstance(pointer, Tensor) and isinstance(pointer.dtype, Pointer):
+        return pointer, pointer.dtype
+    raise ctx.error(
+        f"{name} needs a pointer",
+        expected="a pointer argument, plus offsets",
+        got=describe(pointer),
+        remedy="pass the array itself to the kernel and add offsets to its parameter",
+    )
+
+
+def _writable(ctx: Context, name: str, pointer: object) -> tuple[Tensor, Pointer]:
+    tensor, type = check_pointer(ctx, name, pointer)
+    if type.const:
+        raise ctx.error(
+            f"{name} through a const pointer",
+            got=describe(tensor),
+            remedy="take the tl.const annotation off the parameter",
+        )
+    return tensor, type
+
+
+def _check_mask(ctx: Context, name: str, mask: Operand) -> Tensor:
+    tensor = to_tensor(ctx, mask)
+    if tensor.dtype != int1:
+        raise ctx.error(
+            f"the mask of {name} is not boolean",
+            expected="a comparison, such as offsets < n",
+            got=describe(tensor),
+        )
+    return tensor
+
+
+def _check_scalar_pointer(ctx: Context, name: str, pointer: Tensor, **others: Tensor) -> None:
+    if pointer.shape:
+        return
+    for what, other in others.items():
+        if other.shape:
+            raise ctx.error(
+                f"{name} through a single pointer with a tile as its {what}",
+                expected="a scalar",
+                got=describe(other),
+                remedy="make a tile of pointers: pointer + tl.arange(0, BLOCK)",
+            )
+
+
+def _as_bytes(ctx: Context, pointer: Tensor, type: Pointer) -> tuple[Tensor, DType]:
+    """Booleans live in memory as bytes, so a pointer to them becomes one to int8."""
+    if type.pointee != int1:
+        return pointer, type.pointee
+    return ctx.op("bitcast", pointer, to=Pointer(int8, type.const)), int8
+
+
+# -- load and store ------------------------------------------------------------------------
+def load(
+    ctx: Context,
+    pointer: object,
+    mask: Operand | None,
+    other: Operand | None,
+    *,
+    cache_modifier: object = "",
+    eviction_policy: object = "",
+    volatile: bool = False,
+) -> Tensor:
+    """The elements at the pointers; lanes masked off are not touched and give `other`."""
+    address, type = check_pointer(ctx, "load", pointer)
+    attrs = _cache_attrs(ctx, cache_modifier, eviction_policy, _LOAD_CACHE)
+    if volatile:
+        attrs["volatile"] = True
+    if mask is None and other is not None:
+        raise ctx.error(
+            "load has `other` but no mask",
+            got=f"other={describe(other)}",
+            remedy="add mask=, or leave other out",
+        )
+    extra: list[Tensor] = []
+    if mask is not None:
+        extra.append(_check_mask(ctx, "load", mask))
+        _check_scalar_pointer(ctx, "load", address, mask=extra[0])
+    if other is not None:
+        extra.append(to_tensor(ctx, other))
+        _check_scalar_pointer(ctx, "load", address, other=extra[1])
+    address, dtype = _as_bytes(ctx, address, type)
+    if len(extra) == 2:
+        extra[1] = cast(ctx, extra[1], dtype)
+    loaded = ctx.op("load", *broadcast_together(ctx, address, *extra), **attrs)
+    return cast(ctx, loaded, type.pointee)
+
+
+def store(
+    ctx: Context,
+    pointer: object,
+    value: Operand,
+    mask: Operand | None,
+    *,
+    cache_modifier: object = "",
+    eviction_policy: object = "",
+) -> None:
+    """Write the value, cast to the pointee; lanes masked off are not touched."""
+    address, type = _writable(ctx, "store", pointer)
+    attrs = _cache_attrs(ctx, cache_modifier, eviction_policy, _STORE_CACHE)
+    data = to_tensor(ctx, value)
+    _check_scalar_pointer(ctx, "store", address, value=data)
+    operands = [data]
+    if mask is not None:
+        operands.append(_check_mask(ctx, "store", mask))
+        _check_scalar_pointer(ctx, "store", address, mask=operands[1])
+    _check_covers(ctx, "store", address, *operands)
+    # To the pointee first: a boolean is `!= 0`, not the low byte of the number.
+    operands[0] = cast(ctx, data, type.pointee)
+    address, dtype = _as_bytes(ctx, address, type)
+    operands[0] = cast(ctx, operands[0], dtype)
+    stretched = (stretch(ctx, o, address.shape) for o in operands)
+    ctx.builder.ops("store", address.handle, *(s.handle for s in stretched), **attrs)
+
+
+def _check_covers(ctx: Context, name: str, pointer: Tensor, *operands: Tensor) -> None:
+    common = common_shape(ctx, pointer, *operands)
+    if common != pointer.shape:
+        raise ctx.error(
+            f"{name} would need more pointers than there are",
+            expected=f"pointers of shape {common}",
+            got=f"pointers of shape {pointer.shape}",
+            remedy="add the missing offsets to the pointer",
+        )
+
+
+# -- atomics -------------------------------------------------------------------------------
+def _order_attrs(ctx: Context, sem: object, scope: object) -> dict[str, Any]:
+    return {
+        "sem": _choice(ctx, "sem", sem or "acq_rel", _SEMANTICS),
+        "scope": _choice(ctx, "scope", scope or "gpu", _SCOPES),
+    }
+
+
+def _check_atomic_dtype(ctx: Context, kind: str, dtype: DType) -> None:
+    if dtype.bits < 32 and not (kind == "add" and dtype.is_standard_floating()):
+        raise ctx.error(
+            f"atomic_{kind} is not defined on {dtype}",
+            expected="32 or 64 bits" + (", float16 or bfloat16" if kind == "add" else ""),
+            got=f"a pointer to {dtype}",
+            remedy="keep the shared values in a 32-bit array",
+        )
+    if kind in ("and", "or", "xor") and dtype.is_floating():
+        raise ctx.error(
+            f"atomic_{kind} is not defined on floats",
+            expected="a pointer to integers",
+            got=f"a pointer to {dtype}",
+        )
+
+
+def atomic_rmw(
+    ctx: Context,
+    kind: str,
+    pointer: object,
+    value: Operand,
+    mask: Operand | None,
+    sem: object,
+    scope: object,
+) -> Tensor:
+    """Combine `value` into memory by `kind` in one step; gives what was there before."""
+    name = f"atomic_{kind}"
+    address, type = _writable(ctx, name, pointer)
+    attrs = _order_attrs(ctx, sem, scope)
+    _check_atomic_dtype(ctx, kind, type.pointee)
+    operands = [cast(ctx, to_tensor(ctx, value), type.pointee)]
+    if mask is not None:
+        operands.append(_check_mask(ctx, name, mask))
+    _check_covers(ctx, name, address, *operands)
+    stretched = (stretch(ctx, o, address.shape) for o in operands)
+    return ctx.op("atomic_rmw", address, *stretched, kind=kind, **attrs)
+
+
+def atomic_cas(
+    ctx: Context, pointer: object, expected: Operand, value: Operand, sem: object, scope: object
+) -> Tensor:
+    """Write `value` where memory equals `expected`, bit for bit; gives what was there before."""
+    address, type = _writable(ctx, "atomic_cas", pointer)
+    attrs = _order_attrs(ctx, sem, scope)
+    if type.pointee.bits < 16:
+        raise ctx.error(
+            f"atomic_cas is not defined on {type.pointee}", expected="16, 32 or 64 bits"
+        )
+    operands = [cast(ctx, to_tensor(ctx, side), type.pointee) for side in (expected, value)]
+    _check_covers(ctx, "atomic_cas", address, *operands)
+    stretched = (stretch(ctx, o, address.shape) for o in operands)
+    return ctx.op("atomic_cas", address, *stretched, **attrs)

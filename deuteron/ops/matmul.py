@@ -1,0 +1,89 @@
+"""Matrix multiplication, shaped like the tutorial kernel, with block sizes for CPUs."""
+
+from dataclasses import dataclass
+from typing import no_type_check
+
+import deuteron.language as tl
+from deuteron import cdiv, get_num_threads, jit
+from deuteron.ops.arrays import Array, empty, require_shape, strides
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Block sizes of one launch."""
+
+    m: int
+    n: int
+    k: int
+
+
+# From large to small.  A large block amortises packing and fits the level-2 cache; a small one
+# still gives every thread work when the product is small.
+BLOCKS = (
+    Blocks(256, 256, 128),
+    Blocks(128, 128, 128),
+    Blocks(64, 64, 64),
+    Blocks(32, 32, 32),
+)
+GROUP_M = 8
+
+
+@jit
+@no_type_check
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K,
+    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """c = a @ b; one program computes BLOCK_M x BLOCK_N of c, in groups of GROUP_M block rows."""
+    pid = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    group = pid // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    rows_in_group = min(tiles_m - first_m, GROUP_M)
+    pid_m = first_m + (pid % (GROUP_M * tiles_n)) % rows_in_group
+    pid_n = (pid % (GROUP_M * tiles_n)) // rows_in_group
+
+    rows = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    cols = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    ks = tl.arange(0, BLOCK_K)
+    a_ptrs = a_ptr + rows[:, None] * stride_am + ks[None, :] * stride_ak
+    b_ptrs = b_ptr + ks[:, None] * stride_bk + cols[None, :] * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(tl.cdiv(K, BLOCK_K)):
+        left = K - k * BLOCK_K
+        a = tl.load(a_ptrs, mask=(rows[:, None] < M) & (ks[None, :] < left), other=0.0)
+        b = tl.load(b_ptrs, mask=(ks[:, None] < left) & (cols[None, :] < N), other=0.0)
+        acc = tl.dot(a, b, acc)
+        a_ptrs += BLOCK_K * stride_ak
+        b_ptrs += BLOCK_K * stride_bk
+    c_ptrs = c_ptr + rows[:, None] * stride_cm + cols[None, :] * stride_cn
+    inside = (rows[:, None] < M) & (cols[None, :] < N)
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+def choose_blocks(m: int, n: int, threads: int) -> Blocks:
+    """The largest blocks that give each thread two tiles, so that none waits long for the last."""
+    for blocks in BLOCKS:
+        if cdiv(m, blocks.m) * cdiv(n, blocks.n) >= 2 * threads:
+            return blocks
+    return BLOCKS[-1]
+
+
+def matmul(a: Array, b: Array, out: Array | None = None, blocks: Blocks | None = None) -> Array:
+    """The product of an (m, k) and a (k, n) array of one float dtype, accumulated in float32.
+
+    Any strides will do, so transposed views are fine.  `blocks` overrides the chosen block sizes.
+    """
+    m, k = a.shape
+    n = b.shape[1]
+    out = empty(a, (m, n)) if out is None else out
+    require_shape("matmul", "b", b, (k, n))
+    require_shape("matmul", "out", out, (m, n))
+    blocks = choose_blocks(m, n, get_num_threads()) if blocks is None else blocks
+    matmul_kernel[(cdiv(m, blocks.m) * cdiv(n, blocks.n),)](
+        a, b, out, m, n, k, *strides(a), *strides(b), *strides(out),
+        BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, GROUP_M=GROUP_M,
+    )  # fmt: skip
+    return out

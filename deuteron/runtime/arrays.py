@@ -1,0 +1,235 @@
+"""What may be an array argument, and what compiled code needs to know of it.
+
+    numpy.ndarray                any layout; the pointer is the address of element 0
+    torch.Tensor                 on the CPU; torch is never imported from here
+    TensorWrapper                another array under another dtype, made by `reinterpret`
+    __array_interface__          any object that has it
+    __dlpack__                   any object that has it, on the CPU
+    MockTensor                   a dtype only, for `warmup`
+
+Arrays of ml_dtypes (bfloat16, float8_e5m2, float8_e4m3fn) are NumPy arrays known by their dtype's
+name.  The machine code of `backends.cpu.launcher_ir` reads NumPy arrays and torch tensors by itself
+once a call with their like went through here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from deuteron.dtypes import BY_ARRAY_NAME, BY_SHORT, DType, integer
+from deuteron.errors import LaunchError
+from deuteron.runtime import dlpack
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArgument:
+    """An array as an argument.
+
+    `address` is that of element 0; its elements lie in the bytes [first, last).  `owner` keeps the
+    memory alive.
+    """
+
+    address: int
+    dtype: DType
+    first: int
+    last: int
+    writable: bool = True
+    device: str = CPU
+    owner: object = None
+
+    def overlaps(self, other: ArrayArgument) -> bool:
+        """True when they share bytes, or may, without beginning at one address."""
+        apart = self.address != other.address
+        return apart and self.first < other.last and other.first < self.last
+
+
+class TensorWrapper:
+    """An array seen under another dtype; see `reinterpret`."""
+
+    def __init__(self, base: Any, dtype: DType) -> None:
+        self.base = base
+        self.dtype = dtype
+        self.shape = base.shape
+
+    def data_ptr(self) -> int:
+        """Address of element 0."""
+        described = describe_array(self.base, "the reinterpreted array")
+        assert described is not None
+        return described.address
+
+    def __repr__(self) -> str:
+        return f"TensorWrapper[{self.dtype}]({self.base!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class MockTensor:
+    """Stands for an aligned array of a dtype where nothing is run, as in `warmup`."""
+
+    dtype: DType
+
+
+def reinterpret(tensor: Any, dtype: DType | str) -> TensorWrapper:
+    """View an array's memory as elements of `dtype`, without copying: 8-bit integers as fp8.
+
+    Raises LaunchError when `tensor` is no array or has items of another width.
+    """
+    wanted = dtype if isinstance(dtype, DType) else _known_dtype(str(dtype), "reinterpret")
+    base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+    described = describe_array(base, "reinterpret")
+    if described is None:
+        raise LaunchError(
+            f"reinterpret needs an array\n  got:      {type(tensor).__name__}\n"
+            "  remedy:   pass a NumPy array or a torch tensor"
+        )
+    if described.dtype.storage_bytes != wanted.storage_bytes:
+        raise LaunchError(
+            f"cannot reinterpret {described.dtype} as {wanted}: their items differ in width\n"
+            f"  expected: an array of {wanted.storage_bytes}-byte items\n"
+            f"  got:      {described.dtype.storage_bytes}-byte items"
+        )
+    return TensorWrapper(base, wanted)
+
+
+def describe_array(value: object, where: str) -> ArrayArgument | None:
+    """What compiled code needs to know of an array; None when `value` is no array.
+
+    Raises LaunchError, whose message begins with `where`, for an array that no kernel can use.
+    """
+    found = _describe(value, where)
+    if found is not None and found.address % found.dtype.storage_bytes:
+        raise LaunchError(
+            f"{where}: the array is not aligned to its items\n"
+            f"  expected: an address divisible by {found.dtype.storage_bytes}\n"
+            f"  got:      {found.address:#x}\n"
+            "  remedy:   pass a copy"
+        )
+    return found
+
+
+def as_dtype(value: object) -> DType | None:
+    """The dtype that `value` names as this package's, NumPy's or torch's dtype; else None."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, np.dtype):
+        return BY_ARRAY_NAME.get(cast("np.dtype[Any]", value).name)
+    if isinstance(value, type) and issubclass(value, np.generic):
+        return BY_ARRAY_NAME.get(np.dtype(cast("type[np.generic[Any]]", value)).name)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.dtype):
+        return BY_ARRAY_NAME.get(str(cast(object, value)).removeprefix("torch."))
+    return None
+
+
+def _describe(value: object, where: str) -> ArrayArgument | None:
+    if isinstance(value, np.ndarray):
+        return _numpy(cast("np.ndarray[Any, Any]", value), where)
+    if is_torch_tensor(value):
+        return _torch(value, where)
+    if isinstance(value, TensorWrapper):
+        base = _describe(value.base, where)
+        return base and _retyped(base, value.dtype)
+    if isinstance(value, MockTensor):
+        return ArrayArgument(0, value.dtype, 0, 0)
+    if isinstance(value, (type, np.generic)):
+        return None
+    if hasattr(value, "__array_interface__"):
+        view = np.asarray(cast(Any, value))
+        return _numpy(view, where)
+    if hasattr(value, "__dlpack__"):
+        return _dlpack(value, where)
+    if hasattr(value, "__cuda_array_interface__"):
+        return ArrayArgument(0, integer(8), 0, 0, device="cuda", owner=value)
+    return None
+
+
+def _numpy(array: np.ndarray[Any, Any], where: str) -> ArrayArgument:
+    dtype = _NUMPY_DTYPES.get(array.dtype) or _known_numpy_dtype(array.dtype, where)
+    address = int(array.__array_interface__["data"][0])
+    first, last = _extent(address, array.shape, array.strides, array.itemsize)
+    return ArrayArgument(address, dtype, first, last, bool(array.flags.writeable), owner=array)
+
+
+_NUMPY_DTYPES: dict[np.dtype[Any], DType] = {}  # those met: their names cost microseconds
+
+
+def _known_numpy_dtype(dtype: np.dtype[Any], where: str) -> DType:
+    if not dtype.isnative:
+        raise LaunchError(
+            f"{where}: the array's bytes are swapped\n"
+            f"  got:      dtype {dtype.str!r}\n"
+            "  remedy:   pass array.astype(array.dtype.newbyteorder('='))"
+        )
+    found = _NUMPY_DTYPES[dtype] = _known_dtype(dtype.name, where)
+    return found
+
+
+def is_torch_tensor(value: object) -> bool:
+    """True for a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _torch(tensor: Any, where: str) -> ArrayArgument:
+    dtype = _known_dtype(str(tensor.dtype).removeprefix("torch."), where)
+    if tensor.device.type != CPU:
+        return ArrayArgument(0, dtype, 0, 0, device=str(tensor.device), owner=tensor)
+    try:
+        address, strides = int(tensor.data_ptr()), tuple(tensor.stride())
+    except RuntimeError as error:  # sparse, fake and functional tensors
+        raise LaunchError(
+            f"{where}: this tensor has no memory of its own ({type(tensor).__name__}, "
+            f"layout {tensor.layout})\n  remedy:   pass a dense tensor on the CPU"
+        ) from error
+    item = dtype.storage_bytes
+    first, last = _extent(address, tuple(tensor.shape), [s * item for s in strides], item)
+    return ArrayArgument(address, dtype, first, last, owner=tensor)
+
+
+def _dlpack(value: Any, where: str) -> ArrayArgument:
+    tensor = dlpack.read(value, where)
+    if tensor.device not in (dlpack.CPU, dlpack.CPU_PINNED):
+        return ArrayArgument(0, integer(8), 0, 0, device=tensor.device_name, owner=value)
+    dtype = _known_dtype(tensor.dtype_name, where)
+    item = dtype.storage_bytes
+    strides = [stride * item for stride in tensor.strides]
+    first, last = _extent(tensor.address, tensor.shape, strides, item)
+    return ArrayArgument(
+        tensor.address, dtype, first, last, tensor.writable, owner=(value, tensor.capsule)
+    )
+
+
+def _retyped(base: ArrayArgument, dtype: DType) -> ArrayArgument:
+    return ArrayArgument(
+        base.address, dtype, base.first, base.last, base.writable, base.device, base.owner
+    )
+
+
+def _extent(
+    address: int, shape: Sequence[int], strides: Sequence[int], item_bytes: int
+) -> tuple[int, int]:
+    """First byte and byte after the last of an array; strides are in bytes."""
+    if 0 in shape:
+        return address, address
+    if len(shape) == 1 and strides[0] > 0:
+        return address, address + item_bytes + (shape[0] - 1) * strides[0]
+    spans = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    first = address + sum(span for span in spans if span < 0)
+    last = address + item_bytes + sum(span for span in spans if span > 0)
+    return first, last
+
+
+def _known_dtype(name: str, where: str) -> DType:
+    """The dtype of that name, in any of its spellings."""
+    if found := BY_ARRAY_NAME.get(name) or BY_SHORT.get(name):
+        return found
+    known = ", ".join(sorted(BY_ARRAY_NAME))
+    raise LaunchError(
+        f"{where}: kernels know no dtype {name}\n  expected: one of {known}\n  got:      {name}"
+    )

@@ -1,0 +1,148 @@
+"""A compiled kernel, as `kernel[grid](...)` and `kernel.warmup(...)` return it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deuteron.backends.cpu.launcher import LoadedKernel
+from deuteron.errors import LaunchError
+from deuteron.ir import Function, format_function
+from deuteron.runtime.arrays import ArrayArgument
+from deuteron.runtime.specialize import ParamSpec, Request, Specialization
+
+if TYPE_CHECKING:
+    from deuteron.runtime.jit import JITFunction
+
+
+class KernelText(Mapping[str, str]):
+    """`kernel.asm`: "ir" (the optimised tile IR), "llir" (LLVM) and "asm" (assembly).
+
+    Assembly is made when asked for.  Texts that a kernel does not have, as on the interpreter, are
+    no keys.
+    """
+
+    def __init__(self, texts: Mapping[str, Callable[[], str]]) -> None:
+        self._makers = dict(texts)
+        self._texts: dict[str, str] = {}
+
+    def __getitem__(self, kind: str) -> str:
+        if kind not in self._texts:
+            self._texts[kind] = self._makers[kind]()
+        return self._texts[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMetadata:
+    """What Triton's callers read off a compiled kernel.  `scratch_bytes` are per thread."""
+
+    name: str
+    num_warps: int
+    num_stages: int
+    scratch_bytes: int
+    num_ctas: int = 1
+    shared: int = 0
+
+
+class CompiledKernel:
+    """One specialisation of a kernel, ready to run: `code` is in memory, or for the interpreter.
+
+    `kernel[grid](*args)` launches it, with all parameters or the run-time ones only; arguments
+    that it was not compiled for are an error.  `n_regs` and `n_spills` are 0: a CPU does not tell.
+    """
+
+    n_regs = 0
+    n_spills = 0
+
+    def __init__(
+        self,
+        owner: JITFunction,
+        spec: Specialization,
+        code: LoadedKernel | Function,
+    ) -> None:
+        self.owner = owner
+        self.spec = spec
+        self.code = code
+        self.name = owner.__name__
+        self.asm = KernelText(_texts(owner, code))
+        scratch_bytes = 0 if isinstance(code, Function) else code.info.scratch_bytes
+        options = spec.options
+        self.metadata = KernelMetadata(
+            self.name, options.num_warps, options.num_stages, scratch_bytes
+        )
+        self._written = _written_names(spec, code)
+
+    def __getitem__(self, grid: object) -> Callable[..., CompiledKernel]:
+        return partial(self._launch, grid)
+
+    def __repr__(self) -> str:
+        return f"CompiledKernel({self.name}: {self.spec})"
+
+    def check_writable(self, arrays: tuple[tuple[str, ArrayArgument], ...]) -> None:
+        """Raise LaunchError when the kernel would store to a read-only array."""
+        for name, array in arrays:
+            if not array.writable and name in self._written:
+                raise LaunchError(
+                    f"kernel {self.name}, argument {name!r}: the kernel writes to this array, "
+                    "which is read-only\n"
+                    f"  remedy:   pass a writable copy: {name}.copy()"
+                )
+
+    def check_fits(self, request: Request) -> None:
+        """Raise LaunchError unless this kernel is right for the arguments of a call."""
+        for own, given in zip(self.spec.params, request.spec.params, strict=True):
+            if not _fits(own, given):
+                raise LaunchError(
+                    f"kernel {self.name}: it was compiled for another argument {own.name!r}\n"
+                    f"  expected: {own}\n  got:      {given}\n"
+                    f"  remedy:   launch the jit function {self.name} itself"
+                )
+        if request.spec.aliased and not self.spec.aliased:
+            raise LaunchError(
+                f"kernel {self.name}: it was compiled for arrays that do not overlap\n"
+                f"  remedy:   launch the jit function {self.name} itself"
+            )
+
+    def _launch(self, grid: object, *args: object) -> CompiledKernel:
+        return self.owner.launch_compiled(self, grid, args)
+
+    def _init_handles(self) -> None:
+        """Nothing to do: code is loaded from the start.  Triton's tutorials call it."""
+
+
+def _texts(owner: JITFunction, code: LoadedKernel | Function) -> dict[str, Callable[[], str]]:
+    if isinstance(code, Function):
+        return {"ir": partial(format_function, code)}
+    info = code.info
+    return {
+        "ir": lambda: info.ir,
+        "llir": lambda: info.llvm,
+        "asm": lambda: owner.backend.assembly(info.llvm),
+    }
+
+
+def _written_names(spec: Specialization, code: LoadedKernel | Function) -> frozenset[str]:
+    if isinstance(code, Function):
+        return frozenset()
+    leaves = zip(spec.leaves(), code.info.params, strict=True)
+    return frozenset(leaf.name for leaf, param in leaves if param.written)
+
+
+def _fits(own: ParamSpec, given: ParamSpec) -> bool:
+    """True when code for `own` is right for an argument described by `given`."""
+    if own.elements or given.elements:
+        pairs = zip(own.elements, given.elements, strict=False)
+        return len(own.elements) == len(given.elements) and all(_fits(*pair) for pair in pairs)
+    if own.is_constexpr:
+        return own.identity == given.identity and given.is_constexpr
+    wider = own.type == "i64" and given.type == "i32"
+    known = given.divisibility % own.divisibility == 0
+    return known and (wider or own.type == given.type)

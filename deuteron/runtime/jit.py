@@ -1,0 +1,351 @@
+"""`JITFunction`: a kernel as Python sees it, from the call to the launch.
+
+kernel[grid](x, y, n, BLOCK=1024)
+    → the machine code of backends.cpu.launcher_ir, which runs what it has a record for
+    → else JITFunction._launch_slowly:
+        parameters.bind → specialize.specialize → a CompiledKernel, from memory, from the disk
+        cache, or from front end and backend → launcher.launch, and a record for the next time
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import textwrap
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from functools import partial, update_wrapper
+from typing import Any, Final
+
+from deuteron import config
+from deuteron.backends.cpu.describe_ir import CONSTEXPR, NO_DIVISIBILITY, NO_ONE
+from deuteron.backends.cpu.kernel_info import KernelInfo
+from deuteron.backends.cpu.launcher import (
+    MISSING,
+    FastParam,
+    FastPath,
+    LoadedKernel,
+    launch,
+    load_kernel,
+    raise_failure,
+    register_array_type,
+)
+from deuteron.backends.llvm import object_cache
+from deuteron.dtypes import float32, float64, int32, int64
+from deuteron.errors import LaunchError
+from deuteron.ir.types import Pointer
+from deuteron.runtime.arrays import MockTensor, as_dtype, is_torch_tensor
+from deuteron.runtime.compiled_kernel import CompiledKernel
+from deuteron.runtime.cpu_backend import CpuBackend
+from deuteron.runtime.grid import resolve_grid
+from deuteron.runtime.options import parse_options
+from deuteron.runtime.parameters import Bound, KernelParam, bind, kernel_params
+from deuteron.runtime.protocols import Backend, Frontend
+from deuteron.runtime.specialize import Request, Specialization, specialize
+
+Hook = Callable[..., object]
+
+# Annotated types that machine code packs by itself; others are always launched the plain way.
+_FAST_TYPES: Final = (None, int32, int64, float32, float64)
+_FLOATS: Final = (float32, float64)
+
+
+class KernelInterface:
+    """What can be launched: `kernel[grid](*args, **kwargs)`."""
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch over `grid`, or with `warmup` compile only."""
+        raise NotImplementedError
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self.run, grid=grid, warmup=False)
+
+
+class JITFunction(KernelInterface):
+    """A kernel's Python function, compiled for each kind of arguments it is called with.
+
+    `params` describe its parameters, `src` is its source, `cache_key` a hash of all it depends on.
+    `interpret` has it run on the interpreter; None leaves that to DEUTERON_INTERPRET.  Compiling is
+    thread-safe: one thread compiles a specialisation, others wait for it.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        frontend: Frontend,
+        *,
+        backend: Backend | None = None,
+        version: object = None,
+        do_not_specialize: Iterable[str | int] | None = None,
+        do_not_specialize_on_alignment: Iterable[str | int] | None = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
+        interpret: bool | None = None,
+        repr: Callable[..., str] | None = None,
+        launch_metadata: Callable[..., object] | None = None,
+    ) -> None:
+        self.fn = fn
+        self.frontend = frontend
+        self.backend: Backend = backend or CpuBackend()
+        self.version = version
+        self.debug = bool(debug)
+        self.noinline = bool(noinline)
+        self.repr = repr
+        self.launch_metadata = launch_metadata
+        self.interpret = config.interpret() if interpret is None else interpret
+        self.params = kernel_params(
+            fn, do_not_specialize or (), do_not_specialize_on_alignment or ()
+        )
+        self.__name__ = fn.__name__
+        self.arg_names = [param.name for param in self.params]
+        self.constexprs = [param.num for param in self.params if param.is_constexpr]
+        self.signature = inspect.signature(fn)
+        self.pre_run_hooks: list[Hook] = []
+        self._kernels: dict[Specialization, CompiledKernel] = {}
+        self._locks: dict[Specialization, threading.RLock] = {}
+        self._fast: FastPath | None = None
+        self._src: str | None = None
+        update_wrapper(self, fn)
+        _LIVING.add(self)
+
+    # -- source -----------------------------------------------------------------------------
+    @property
+    def src(self) -> str:
+        """The source from `def` on, without indentation."""
+        if self._src is None:
+            text = textwrap.dedent(inspect.getsource(self.fn))
+            self._src = text[text.index("def ") :]
+        return self._src
+
+    @property
+    def cache_key(self) -> str:
+        """A hash of the source, of all it calls and of the constant globals they read."""
+        return f"{self.frontend.cache_key(self)} {self.version!r}"
+
+    @property
+    def device_caches(self) -> dict[int, tuple[dict[Specialization, CompiledKernel]]]:
+        """What is compiled, by device (there is one, 0) and specialisation."""
+        return {0: (self._kernels,)}
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.fn.__module__}:{self.fn.__qualname__})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise LaunchError(
+            f"kernel {self.__name__} was called without a grid\n"
+            f"  remedy:   write {self.__name__}[grid](…); only kernels call it without"
+        )
+
+    # -- launching --------------------------------------------------------------------------
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
+        fast = self._fast or self._fast_path()
+        if fast is None:
+            return partial(self._launch_by_call, grid)
+        return fast.bind(grid, self)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
+        """Launch over `grid`, or with `warmup` compile only."""
+        if warmup:
+            return self.warmup(*args, grid=grid, **kwargs)
+        return self[grid](*args, **kwargs)
+
+    def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
+        """Compile for these arguments without running; dtypes may stand for arrays."""
+        bound = self._bind(args, kwargs)
+        values = tuple(
+            value if param.is_constexpr else _mocked(value)
+            for param, value in zip(self.params, bound.values, strict=True)
+        )
+        return self._kernel_for(self._specialize(Bound(values, bound.options)).spec)
+
+    def add_pre_run_hook(self, hook: Hook) -> None:
+        """Call `hook(*args, **kwargs)` before each launch."""
+        self.pre_run_hooks.append(hook)
+        if self._fast is not None:
+            self._fast.clear()
+
+    def launch_compiled(
+        self, kernel: CompiledKernel, grid: object, args: tuple[object, ...]
+    ) -> CompiledKernel:
+        """Launch one compiled kernel, with all parameters or the run-time ones only.
+
+        Raises LaunchError for arguments it was not compiled for.
+        """
+        specs = kernel.spec.params
+        if len(args) != len(specs):
+            rest = iter(args)
+            run_time = sum(not spec.is_constexpr for spec in specs)
+            if len(args) != run_time:
+                raise LaunchError(
+                    f"kernel {self.__name__}: wrong number of arguments for the compiled kernel\n"
+                    f"  expected: all {len(specs)}, or the {run_time} that are no constants\n"
+                    f"  got:      {len(args)}"
+                )
+            args = tuple(spec.value if spec.is_constexpr else next(rest) for spec in specs)
+        request = specialize(self.__name__, self.params, args, kernel.spec.options)
+        kernel.check_fits(request)
+        self._run(kernel, request, resolve_grid(self.__name__, grid, self._meta(args)))
+        return kernel
+
+    def _launch_by_call(self, grid: object, *args: object, **kwargs: object) -> CompiledKernel:
+        return self._launch_slowly(grid, args, kwargs, None)
+
+    def _launch_slowly(
+        self,
+        grid: object,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        key: bytes | None,
+    ) -> CompiledKernel:
+        """Launch without a record, and enter one under `key` when the call has one."""
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+        if changed := self.frontend.globals_changed(self):
+            raise LaunchError(
+                f"kernel {self.__name__}: the global {changed!r} is not what it was when the "
+                "kernel was first compiled\n"
+                f"  remedy:   pass {changed} as a tl.constexpr argument, or leave it as it is"
+            )
+        bound = self._bind(args, kwargs)
+        request = self._specialize(bound)
+        kernel = self._kernel_for(request.spec)
+        sizes = resolve_grid(self.__name__, grid, self._meta(bound.values))
+        kernel.check_writable(request.arrays)
+        if key is not None and not self.pre_run_hooks:
+            self._record(key, kernel, kwargs, bound)
+        self._run(kernel, request, sizes)
+        _register_types(request)
+        return kernel
+
+    def _after_launch(self, kernel: CompiledKernel, status: int, control: bytes) -> None:
+        """Raise what a launch by machine code ended in."""
+        assert isinstance(kernel.code, LoadedKernel)
+        raise_failure(kernel.code.info, status, control)
+
+    def _run(self, kernel: CompiledKernel, request: Request, grid: tuple[int, int, int]) -> None:
+        if isinstance(kernel.code, LoadedKernel):
+            launch(kernel.code, grid, request.values)
+        else:
+            self.backend.interpret(kernel.code, request.values, grid)
+
+    # -- arguments --------------------------------------------------------------------------
+    def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Bound:
+        return bind(self.__name__, self.params, args, kwargs)
+
+    def _specialize(self, bound: Bound) -> Request:
+        where = f"kernel {self.__name__}"
+        debug = self.debug or config.device_asserts()
+        options = parse_options(bound.options, debug, where)
+        return specialize(self.__name__, self.params, bound.values, options)
+
+    def _meta(self, values: tuple[object, ...]) -> dict[str, object]:
+        return dict(zip(self.arg_names, values, strict=True))
+
+    # -- compiling --------------------------------------------------------------------------
+    def _kernel_for(self, spec: Specialization) -> CompiledKernel:
+        found = self._kernels.get(spec)
+        if found is not None:
+            return found
+        with self._building(spec):
+            found = self._kernels.get(spec)
+            if found is None:
+                found = self._kernels[spec] = self._build(spec)
+            return found
+
+    @contextmanager
+    def _building(self, spec: Specialization) -> Generator[None]:
+        """One thread at a time builds a specialisation."""
+        try:
+            with self._locks.setdefault(spec, threading.RLock()):
+                yield
+        finally:
+            self._locks.pop(spec, None)
+
+    def _build(self, spec: Specialization) -> CompiledKernel:
+        if self.interpret:
+            return CompiledKernel(self, spec, self.frontend.lower(self, spec))
+        stable = spec.stable_text()
+        key = f"{self.cache_key}\n{stable}\n{self.backend.key()}" if stable else None
+        stored = object_cache.load(key) if key else None
+        if stored is None:
+            image = self.backend.compile(self.frontend.lower(self, spec), spec.options)
+            metadata, obj = image.metadata, image.obj
+            if key:
+                object_cache.store(key, metadata, obj)
+        else:
+            metadata, obj = stored.metadata, stored.obj
+        return CompiledKernel(self, spec, load_kernel(obj, KernelInfo.from_json(metadata)))
+
+    # -- the fast path ----------------------------------------------------------------------
+    def _fast_path(self) -> FastPath | None:
+        """Machine code that launches this function, unless it must go the plain way."""
+        fits = all(not p.variadic and _packs_by_itself(p) for p in self.params)
+        if not fits or self.interpret:
+            return None
+        fast = FastPath([_fast_param(p) for p in self.params], self.frontend.globals_changed)
+        self._fast = fast
+        return fast
+
+    def _record(
+        self, key: bytes, kernel: CompiledKernel, kwargs: Mapping[str, object], bound: Bound
+    ) -> None:
+        """Let machine code run this kernel for calls like this one."""
+        assert self._fast is not None
+        assert isinstance(kernel.code, LoadedKernel)
+        by_name = {param.name: param for param in self.params}
+        # Machine code knows parameters by the identity of their (interned) names.
+        if any(name in by_name and name is not by_name[name].name for name in kwargs):
+            return
+        indices: list[int] = []
+        for param, spec, value in zip(self.params, kernel.spec.params, bound.values, strict=True):
+            if not spec.is_constexpr:
+                if param.forced in _FLOATS and type(value) is not float:
+                    return  # an int for a float parameter
+                indices.append(param.num)
+        keep = (tuple(kwargs), tuple(bound.options.values()), _constants(self.params, bound))
+        self._fast.add(key, kernel.code, indices, kernel, keep)
+
+
+_LIVING: weakref.WeakSet[JITFunction] = weakref.WeakSet()
+
+
+def _reset_locks() -> None:
+    """In a forked child no other thread is compiling any more."""
+    for function in _LIVING:
+        function._locks = {}  # pyright: ignore[reportPrivateUsage]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_locks)
+
+
+def _mocked(value: object) -> object:
+    dtype = as_dtype(value)
+    return value if dtype is None else MockTensor(dtype)
+
+
+def _packs_by_itself(param: KernelParam) -> bool:
+    return param.is_constexpr or isinstance(param.forced, Pointer) or param.forced in _FAST_TYPES
+
+
+def _fast_param(param: KernelParam) -> FastParam:
+    flags = CONSTEXPR if param.is_constexpr else 0
+    if param.do_not_specialize or param.forced is not None:
+        flags |= NO_ONE
+    if param.do_not_specialize or param.do_not_specialize_on_alignment:
+        flags |= NO_DIVISIBILITY
+    return FastParam(param.name, param.default if param.has_default else MISSING, flags)
+
+
+def _constants(params: tuple[KernelParam, ...], bound: Bound) -> tuple[object, ...]:
+    pairs = zip(params, bound.values, strict=True)
+    return tuple(value for param, value in pairs if param.is_constexpr)
+
+
+def _register_types(request: Request) -> None:
+    """Let machine code read torch tensors from the next launch on."""
+    for _, array in request.arrays:
+        if is_torch_tensor(array.owner) and type(array.owner).__name__ in ("Tensor", "Parameter"):
+            register_array_type(type(array.owner))

@@ -1,0 +1,347 @@
+"""What a call is compiled for: the type of each argument, and what else is known of it.
+
+The rules are Triton's.  An int is i32, i64 or u64 by its value, and a constexpr when it is 1; ints
+and addresses divisible by 16 are known to be; a bool is int1, a float fp32, None a constexpr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from deuteron.dtypes import DType, float32, int1, int32, int64, int_range, uint64
+from deuteron.errors import LaunchError
+from deuteron.ir.types import Pointer
+from deuteron.runtime.arrays import CPU, ArrayArgument, as_dtype, describe_array
+from deuteron.runtime.options import LaunchOptions
+from deuteron.runtime.parameters import KernelParam
+
+DIVISIBILITY = 16
+CONSTEXPR = "constexpr"
+TUPLE = "tuple"
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """One parameter, specialised.
+
+    `type` is an IR type (`*fp32`, `*kfp32` for a const pointer, `i32`), "constexpr" with its
+    `value`, or "tuple" with its `elements` (`value` is then the tuple's class).  `divisibility` is
+    16 when an int or an address is known to be a multiple, else 1.
+    """
+
+    name: str
+    type: str
+    divisibility: int = 1
+    elements: tuple[ParamSpec, ...] = ()
+    identity: Hashable = None
+    value: Any = field(default=None, compare=False)
+
+    @property
+    def is_constexpr(self) -> bool:
+        return self.type == CONSTEXPR
+
+    def leaves(self) -> Iterator[ParamSpec]:
+        """The run-time arguments in it, in order: none, itself, or those of a tuple."""
+        if self.type == TUPLE:
+            for element in self.elements:
+                yield from element.leaves()
+        elif not self.is_constexpr:
+            yield self
+
+    def __str__(self) -> str:
+        match self.type:
+            case "constexpr":
+                return f"{self.name}={self.value!r}"
+            case "tuple":
+                return f"{self.name}: ({', '.join(map(str, self.elements))})"
+            case _:
+                suffix = f":{self.divisibility}" if self.divisibility > 1 else ""
+                return f"{self.name}: {self.type}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Specialization:
+    """What one compilation depends on, beside the kernel's source.
+
+    `aliased` says that two array arguments may overlap without beginning at one address; without
+    it arrays are equal or apart.
+    """
+
+    params: tuple[ParamSpec, ...]
+    options: LaunchOptions = field(default_factory=LaunchOptions)
+    aliased: bool = False
+
+    def leaves(self) -> Iterator[ParamSpec]:
+        """The run-time arguments, in slot order."""
+        for param in self.params:
+            yield from param.leaves()
+
+    def stable_text(self) -> str | None:
+        """A text equal in every process for equal specialisations; None when there is none."""
+        parts: list[str] = []
+        for param in self.params:
+            text = _stable_param(param)
+            if text is None:
+                return None
+            parts.append(text)
+        return f"{', '.join(parts)}; {self.options}; aliased={self.aliased}"
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.params))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call ready to be compiled and run: `values` are addresses and numbers, one a leaf.
+
+    `arrays` are the array arguments with their parameters' names.
+    """
+
+    spec: Specialization
+    values: tuple[int | float, ...]
+    arrays: tuple[tuple[str, ArrayArgument], ...]
+
+
+class _Describer:
+    """Collects the specs, values and arrays of a call's arguments."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+        self.values: list[int | float] = []
+        self.arrays: list[tuple[str, ArrayArgument]] = []
+
+    def describe(self, param: KernelParam, value: Any, name: str) -> ParamSpec:
+        """The spec of one argument; usual types are looked for first."""
+        if param.is_constexpr:
+            return self._constant(name, unwrap_constexpr(value))
+        if type(value) is np.ndarray:
+            return self._array(param, name, value)
+        if type(value) is int:
+            return self._int(param, name, value)
+        if value is None or is_kernel_constant(value):
+            return self._constant(name, unwrap_constexpr(value))
+        if isinstance(value, tuple):
+            return self._tuple(param, name, cast("tuple[object, ...]", value))
+        if isinstance(value, (bool, np.bool_)):
+            return self._bool(param, name, bool(cast(bool, value)))
+        if isinstance(value, (float, np.floating)):
+            return self._float(param, name, float(cast(float, value)))
+        if isinstance(value, (int, np.integer)):
+            return self._int(param, name, int(cast(int, value)))
+        return self._array(param, name, value)
+
+    def _tuple(self, param: KernelParam, name: str, value: tuple[object, ...]) -> ParamSpec:
+        elements = tuple(
+            self.describe(param, element, f"{name}[{i}]") for i, element in enumerate(value)
+        )
+        kind = cast("type[object]", type(value))
+        return ParamSpec(name, TUPLE, 1, elements, kind, kind)
+
+    def _where(self, name: str) -> str:
+        return f"kernel {self.kernel}, argument {name!r}"
+
+    def _constant(self, name: str, value: object) -> ParamSpec:
+        array = None if isinstance(value, type) else describe_array(value, self._where(name))
+        if array is not None:
+            raise LaunchError(
+                f"{self._where(name)}: an array cannot be a constexpr\n"
+                "  remedy:   drop the tl.constexpr annotation, or pass a number"
+            )
+        try:
+            identity = constant_identity(value)
+            hash(identity)
+        except TypeError as error:
+            raise LaunchError(
+                f"{self._where(name)}: a constexpr must be hashable\n"
+                f"  got:      {type(value).__name__}\n"
+                "  remedy:   pass a tuple instead of a list"
+            ) from error
+        return ParamSpec(name, CONSTEXPR, identity=identity, value=value)
+
+    def _number(self, name: str, dtype: DType, value: int | float) -> ParamSpec:
+        self.values.append(value)
+        return ParamSpec(name, dtype.short)
+
+    def _bool(self, param: KernelParam, name: str, value: bool) -> ParamSpec:
+        if isinstance(param.forced, Pointer):
+            raise _mismatch(self._where(name), f"an array for {param.forced}", str(value))
+        return self._number(name, param.forced or int1, int(value))
+
+    def _float(self, param: KernelParam, name: str, value: float) -> ParamSpec:
+        dtype = param.forced or float32
+        if isinstance(dtype, Pointer) or not dtype.is_standard_floating():
+            raise _mismatch(self._where(name), str(dtype), f"the float {value!r}")
+        return self._number(name, dtype, value)
+
+    def _int(self, param: KernelParam, name: str, value: int) -> ParamSpec:
+        forced = param.forced
+        if isinstance(forced, Pointer):
+            raise _mismatch(self._where(name), f"an array for {forced}", f"the int {value}")
+        if forced is not None and forced.is_floating():
+            return self._number(name, forced, float(value))
+        if forced is None and value == 1 and not param.do_not_specialize:
+            return self._constant(name, 1)
+        dtype = forced or _int_dtype(value)
+        if dtype is None or not _fits(value, dtype):
+            wanted = f"an {dtype}" if dtype else "an integer of at most 64 bits"
+            raise _mismatch(self._where(name), wanted, str(value))
+        self.values.append(value)
+        return ParamSpec(name, dtype.short, _divisibility(param, value))
+
+    def _array(self, param: KernelParam, name: str, value: object) -> ParamSpec:
+        array = describe_array(value, self._where(name))
+        if array is None:
+            raise _no_argument(self._where(name), value)
+        forced = param.forced
+        dtype = array.dtype
+        if forced is not None:
+            if not isinstance(forced, Pointer):
+                raise _mismatch(self._where(name), f"a number for {forced}", "an array")
+            if forced.pointee.storage_bytes != dtype.storage_bytes:
+                raise _mismatch(self._where(name), f"an array of {forced.pointee}", f"{dtype}")
+            dtype = forced.pointee
+        const = param.is_const or (forced is not None and forced.const)
+        self.values.append(array.address)
+        self.arrays.append((name, array))
+        return ParamSpec(name, str(Pointer(dtype, const)), _divisibility(param, array.address))
+
+
+def specialize(
+    kernel: str,
+    params: Sequence[KernelParam],
+    values: Sequence[object],
+    options: LaunchOptions,
+) -> Request:
+    """Specialise a call.  Raises LaunchError for what cannot be an argument."""
+    describer = _Describer(kernel)
+    specs = tuple(
+        describer.describe(param, value, param.name)
+        for param, value in zip(params, values, strict=True)
+    )
+    arrays = describer.arrays
+    _check_devices(kernel, arrays)
+    aliased = any(
+        array.overlaps(other) for i, (_, array) in enumerate(arrays) for _, other in arrays[:i]
+    )
+    return Request(Specialization(specs, options, aliased), tuple(describer.values), tuple(arrays))
+
+
+def unwrap_constexpr(value: Any) -> Any:
+    """The value in a `tl.constexpr`, which lives above this layer and is known by its name."""
+    while type(value).__name__ == CONSTEXPR and hasattr(value, "value"):
+        value = value.value
+    return value
+
+
+def is_kernel_constant(value: object) -> bool:
+    """True for what is a constexpr whatever its parameter says: dtypes, jit functions, …"""
+    named = as_dtype(value) is not None or isinstance(value, Pointer)
+    return named or hasattr(value, "cache_key") or unwrap_constexpr(value) is not value
+
+
+def constant_identity(value: Any) -> Hashable:
+    """Equal for constexprs that compile alike: unlike Python's ==, 1, 1.0 and True differ."""
+    value = unwrap_constexpr(value)
+    if isinstance(value, float):
+        return float, value.hex()
+    kind = cast("type[object]", type(value))
+    if isinstance(value, tuple):
+        return kind, *map(constant_identity, cast("tuple[object, ...]", value))
+    return kind, cast(Hashable, value)
+
+
+def _stable_param(param: ParamSpec) -> str | None:
+    if param.type == TUPLE:
+        inner = [_stable_param(element) for element in param.elements]
+        known = [text for text in inner if text is not None]
+        kind = f"{param.value.__module__}.{param.value.__qualname__}"
+        return f"{param.name}: {kind}({', '.join(known)})" if len(known) == len(inner) else None
+    if not param.is_constexpr:
+        return f"{param.name}: {param.type}:{param.divisibility}"
+    text = _stable_value(param.value)
+    return None if text is None else f"{param.name}={text}"
+
+
+def _stable_value(value: Any) -> str | None:
+    value = unwrap_constexpr(value)
+    if value is None or isinstance(value, (bool, int, str, bytes, DType, Pointer)):
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, tuple):
+        items = cast("tuple[object, ...]", value)
+        known = [text for text in map(_stable_value, items) if text is not None]
+        return f"{_class_name(items)}({', '.join(known)})" if len(known) == len(items) else None
+    if (dtype := as_dtype(value)) is not None:
+        return f"dtype {dtype}"
+    key = getattr(value, "cache_key", None)
+    return key if isinstance(key, str) else None
+
+
+def _class_name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _int_dtype(value: int) -> DType | None:
+    for dtype in (int32, int64, uint64):
+        if _fits(value, dtype):
+            return dtype
+    return None
+
+
+def _fits(value: int, dtype: DType) -> bool:
+    if dtype.is_bool():
+        return value in (0, 1)
+    low, high = int_range(dtype)
+    return low <= value <= high
+
+
+def _divisibility(param: KernelParam, value: int) -> int:
+    hidden = param.do_not_specialize or param.do_not_specialize_on_alignment
+    return 1 if hidden or value % DIVISIBILITY else DIVISIBILITY
+
+
+def _check_devices(kernel: str, arrays: Sequence[tuple[str, ArrayArgument]]) -> None:
+    foreign = [(name, array.device) for name, array in arrays if array.device != CPU]
+    if not foreign:
+        return
+    devices = ", ".join(f"{name} on {array.device}" for name, array in arrays)
+    if len(foreign) < len(arrays):
+        raise LaunchError(
+            f"kernel {kernel}: the arrays are on different devices\n"
+            f"  got:      {devices}\n"
+            "  remedy:   move them all to the CPU: x.cpu()"
+        )
+    raise LaunchError(
+        f"kernel {kernel}: there is no backend for {foreign[0][1]} yet\n"
+        f"  expected: arrays on the CPU\n  got:      {devices}\n"
+        "  remedy:   move the arrays to the CPU: x.cpu()"
+    )
+
+
+def _mismatch(where: str, expected: str, got: str) -> LaunchError:
+    return LaunchError(f"{where}: wrong kind of value\n  expected: {expected}\n  got:      {got}")
+
+
+def _no_argument(where: str, value: object) -> LaunchError:
+    kind = type(value).__name__
+    match value:
+        case list():
+            remedy = "pass numpy.asarray(…) of it, or a tuple for a tuple argument"
+        case str():
+            remedy = "annotate the parameter with tl.constexpr"
+        case complex() | np.complexfloating():
+            remedy = "pass its real and imaginary parts"
+        case _:
+            remedy = "pass an array, a number, or annotate the parameter with tl.constexpr"
+    article = "an" if kind[:1].lower() in "aeiou" else "a"
+    return LaunchError(
+        f"{where}: {article} {kind} cannot be an argument of a kernel\n"
+        "  expected: an array (NumPy, torch, DLPack), an int, a float, a bool or None\n"
+        f"  got:      {kind}\n"
+        f"  remedy:   {remedy}"
+    )
