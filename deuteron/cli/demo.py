@@ -18,7 +18,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -91,10 +91,10 @@ def _rows(budget_s: float) -> Iterator[Row]:
     """Run the cases one after the other, with a progress display where there is a terminal."""
     console = error_console()
     progress = Progress(
-        SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         console=console,
+        auto_refresh=False,  # its thread would take time from what is measured
         transient=True,
         disable=not console.is_interactive,
     )
@@ -112,7 +112,7 @@ def _rows(budget_s: float) -> Iterator[Row]:
 
 
 def _reporter(progress: Progress, task: TaskID, name: str) -> Report:
-    return lambda stage: progress.update(task, description=f"{name}: {stage}")
+    return lambda stage: progress.update(task, description=f"{name}: {stage}", refresh=True)
 
 
 def run_case(make: Callable[[], Case], budget_s: float, report: Report) -> Row:

@@ -28,7 +28,7 @@ from deuteron.ir.types import Type
 Attrs = Mapping[str, Any]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Value:
     """One SSA value.  `owner` is the node or block that defines it, `index` its place there."""
 
@@ -36,6 +36,9 @@ class Value:
     name: str = ""
     owner: Node | Block | None = None
     index: int = 0
+
+    def __repr__(self) -> str:
+        return f"<%{self.name or '?'}: {self.type}>"
 
     @property
     def op(self) -> Op | None:
@@ -46,7 +49,7 @@ class Value:
         return isinstance(self.owner, Op) and self.owner.name == name
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Block:
     """Straight-line nodes with arguments on entry and values yielded at the end."""
 
@@ -58,7 +61,7 @@ class Block:
         _own(self, self.args)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Op:
     """One operation of the table `optable.OPS`."""
 
@@ -71,12 +74,15 @@ class Op:
     def __post_init__(self) -> None:
         _own(self, self.results)
 
+    def __repr__(self) -> str:
+        return f"<{self.name}({', '.join(map(repr, self.operands))})>"
+
     @property
     def result(self) -> Value:
         return self.results[0]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class For:
     """`for iv in range(lower, upper, step)`; body(iv, *carried) yields the next carried values.
 
@@ -97,7 +103,7 @@ class For:
         _own(self, self.results)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class While:
     """`while condition(*carried): carried = body(*carried)`."""
 
@@ -111,7 +117,7 @@ class While:
         _own(self, self.results)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class If:
     """A choice by a scalar i1; both branches yield the results."""
 
@@ -125,7 +131,7 @@ class If:
         _own(self, self.results)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Reduce:
     """Fold n tiles of one shape along `axis` by an associative, commutative `combine`.
 
@@ -143,7 +149,7 @@ class Reduce:
         _own(self, self.results)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Scan:
     """Inclusive prefix fold of n tiles along `axis`, from the end when `reverse`."""
 
@@ -161,7 +167,7 @@ class Scan:
 Node = Op | For | While | If | Reduce | Scan
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class Function:
     """A kernel.  Parameter i is `body.args[i]`; `param_attrs[i]` holds what is known of it.
 

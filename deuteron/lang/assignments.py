@@ -37,33 +37,42 @@ def visit_augmented(w: Walker, node: ast.AugAssign) -> object:
 
 @statement(ast.AnnAssign)
 def visit_annotated(w: Walker, node: ast.AnnAssign) -> object:
-    """`name: tl.constexpr = value` keeps the value a constant; other annotations say nothing."""
-    if node.value is None:
-        return FALLS
-    value = w.expr(node.value)
+    """`name: tl.constexpr = value` keeps the value a constant; other annotations say nothing.
+
+    Without a value, the annotation holds for the next assignment.
+    """
     if not is_constexpr_annotation(ast.unparse(node.annotation)):
-        assign_target(w, node.target, value)
+        if node.value is not None:
+            assign_target(w, node.target, w.expr(node.value))
         return FALLS
     if not isinstance(node.target, ast.Name):
         raise _no_target(w, node.target)
     name = node.target.id
-    if not is_static(value):
-        raise w.error(
-            node.value,
-            f"`{name}` is annotated tl.constexpr, but its value is known only at run time",
-            expected="a value known at compile time",
-            got=describe(value),
-            remedy=f"leave the annotation out: `{name} = ...`",
-        )
-    declared = w.scope.declared.get(name, node)
-    if name in w.scope.values and declared is not node:
+    if name in w.scope.values and w.scope.declared.get(name, node) is not node:
         raise w.error(
             node.target,
             f"`{name}` is already a constexpr, which keeps its value",
             remedy="use another name",
         )
-    w.scope.declare(name, wrap(value), node)
+    if node.value is None:
+        w.scope.announce(name, node)
+    else:
+        _declare(w, node.value, name, w.expr(node.value), node)
     return FALLS
+
+
+def _declare(
+    w: Walker, place: ast.expr, name: str, value: object, statement: ast.stmt | None
+) -> None:
+    if not is_static(value):
+        raise w.error(
+            place,
+            f"`{name}` is annotated tl.constexpr, but its value is known only at run time",
+            expected="a value known at compile time",
+            got=describe(value),
+            remedy=f"leave the annotation out: `{name} = ...`",
+        )
+    w.scope.declare(name, wrap(value), statement)
 
 
 def assign_target(
@@ -75,6 +84,9 @@ def assign_target(
     runs; everything else stays what it is.
     """
     if isinstance(target, ast.Name):
+        if w.scope.is_announced(target.id):
+            _declare(w, target, target.id, value, w.scope.declared[target.id])
+            return
         if not keeps_constants and is_number(value):
             w.at(target)
             value = to_tensor(w.ctx, value.value)

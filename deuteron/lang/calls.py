@@ -48,8 +48,10 @@ def visit_call(w: Walker, node: ast.Call) -> object:
     try:
         return _call(w, node, function, args, kwargs)
     except CompilationError as error:
-        name = _demoted_name(w, node)
-        if name is None or "tl.constexpr" not in error.remedy or error.loc != w.loc(node):
+        if "tl.constexpr" not in error.remedy or error.loc != w.loc(node):
+            raise
+        name = _demoted_name(w, node, error.got)
+        if name is None:
             raise
         raise _demotion_error(w, name, error) from None
 
@@ -140,14 +142,19 @@ def _not_callable(w: Walker, node: ast.Call, function: object) -> CompilationErr
 
 
 # -- constants that became tensors -------------------------------------------------------------
-def _demoted_name(w: Walker, node: ast.Call) -> str | None:
-    """An argument's name that would be a constant, had it not been assigned plainly."""
+def _demoted_name(w: Walker, node: ast.Call, got: str) -> str | None:
+    """An argument's name that would be a constant, had it not been assigned plainly.
+
+    `got` describes the tensor that came instead; None when another name may be to blame.
+    """
+    suspects: dict[str, Tensor] = {}
     for arg in (*node.args, *(k.value for k in node.keywords)):
         for inner in ast.walk(arg):
-            if isinstance(inner, ast.Name):
-                value = w.scope.values.get(inner.id)
-                if isinstance(value, Tensor) and _is_constant(value.handle):
-                    return inner.id
+            value = w.scope.values.get(inner.id) if isinstance(inner, ast.Name) else None
+            if isinstance(inner, ast.Name) and isinstance(value, Tensor) and describe(value) == got:
+                suspects[inner.id] = value
+    if suspects and all(_is_constant(value.handle) for value in suspects.values()):
+        return next(iter(suspects))
     return None
 
 
@@ -232,7 +239,7 @@ def bind(
     """The scope a function starts with, given the arguments of a call."""
     scope, used = Scope(), 0
     left = dict(kwargs)
-    names = {p.name for p in source.parameters}
+    names = {p.name for p in source.parameters if not p.is_variadic}
     for name in left:
         if name not in names:
             raise _call_error(ctx, source, f"there is no parameter `{name}`")

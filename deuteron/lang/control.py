@@ -104,12 +104,16 @@ def _run_returning_if(w: Walker, node: ast.If, rest: Sequence[ast.stmt]) -> obje
     try:
         form = common_form(w.ctx, *values)
     except MismatchError as mismatch:
-        raise _return_error(w, node, values, mismatch) from None
+        raise _return_error(w, node, bodies[1], values, mismatch) from None
     return _join(w, node, test, branches, [form], ([values[0]], [values[1]]))[0]
 
 
 def _return_error(
-    w: Walker, node: ast.If, values: list[object], mismatch: MismatchError
+    w: Walker,
+    node: ast.If,
+    second_path: Sequence[ast.stmt],
+    values: list[object],
+    mismatch: MismatchError,
 ) -> CompilationError:
     for first, second in (values, reversed(values)):
         if unwrap(first) is None:
@@ -120,8 +124,9 @@ def _return_error(
                 got="nothing on another path",
                 remedy="return a value at the end too",
             )
+    inner = (n for statement in second_path for n in ast.walk(statement))
     return w.error(
-        node,
+        next((n for n in inner if isinstance(n, ast.Return)), node),
         f"`{w.source.name}` returns different types on different paths",
         expected=f"{mismatch.left}, as on the first path",
         got=mismatch.right,

@@ -237,14 +237,14 @@ class _Carried:
             value = w.scope.values.get(name, entry)
             try:
                 yields += pour(w.ctx, value, form)
-            except MismatchError as mismatch:
+            except MismatchError:
                 raise w.error(
                     last_store(node, name),
                     f"`{name}` changes its type in the loop at line {w.line(node)}",
                     expected=f"{describe_form(form)}, as before the loop",
                     got=f"{describe(value)} at the end of an iteration",
                     remedy=_remedy(name, form, value),
-                ) from mismatch
+                ) from None
         return yields
 
     def scope_after(

@@ -62,6 +62,13 @@ class Scope:
         self.assign(name, value)
         self.declared[name] = statement
 
+    def announce(self, name: str, statement: ast.stmt) -> None:
+        """The next assignment to a name without a value declares it."""
+        self.declared[name] = statement
+
+    def is_announced(self, name: str) -> bool:
+        return name in self.declared and name not in self.values
+
     def lose(self, name: str, why: Lost) -> None:
         """Take a name away; a reason known already is nearer to the cause and stays."""
         self.values.pop(name, None)

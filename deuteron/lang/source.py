@@ -130,14 +130,19 @@ def source_of(kernel: JITFunction) -> Source:
 
 
 def replace_source(kernel: JITFunction, text: str) -> None:
-    """Let a jit function be compiled from another text, which must define one function.
+    """Let a jit function be compiled from another text, which must define one of the same name.
 
     Raises CompilationError when it does not.
     """
     function = cast(FunctionType, kernel.fn)
     source = _parse(function, text.splitlines(keepends=True))
     if source is None:
-        raise _error(function, "", "the new source is not a function definition", "give one `def`")
+        raise _error(
+            function,
+            "",
+            "the new source is not a function definition",
+            f"write `def {function.__name__}`",
+        )
     _replaced[kernel] = source
 
 
@@ -192,9 +197,11 @@ def _lines_by_indentation(function: FunctionType) -> list[str]:
     if not 0 <= start < len(lines):
         return []
     base = _indentation(lines[start])
-    end = _last_line(code)
+    end = min(_last_line(code), len(lines))
     while end < len(lines) and (not lines[end].strip() or _indentation(lines[end]) > base):
         end += 1
+    while not lines[end - 1].strip():
+        end -= 1
     return lines[start:end]
 
 
@@ -210,7 +217,7 @@ def _last_line(code: CodeType) -> int:
 
 
 def _parse(function: FunctionType, lines: list[str]) -> Source | None:
-    """The source in some lines, or None when they do not define one function.
+    """The source in some lines, or None when they do not define that function.
 
     That happens to lambdas, and to files that changed since they were imported.
     """
@@ -224,7 +231,7 @@ def _parse(function: FunctionType, lines: list[str]) -> Source | None:
     except (SyntaxError, IndexError):
         return None
     tree = first.body[0] if isinstance(first, ast.If) else first
-    if not isinstance(tree, ast.FunctionDef):
+    if not isinstance(tree, ast.FunctionDef) or tree.name != function.__code__.co_name:
         return None
     offset = first_line - (2 if indented else 1)
     parameters = tuple(_parameters(function))

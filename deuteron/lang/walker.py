@@ -1,9 +1,9 @@
 """Walks the syntax tree of one function and builds tile IR as it goes.
 
 The walker holds the state; what each kind of node means stands in `expressions.py`, `calls.py`,
-`statements.py` and `control.py`, whose functions register themselves here by node class.  An
-expression gives a value (see `values.py`); a statement gives FALLS when control goes on to the
-next one, or the value returned when it does not.
+`assignments.py`, `control.py` and `loop_statements.py`, whose functions register themselves here by
+node class.  An expression gives a value (see `values.py`); a statement gives FALLS when control
+goes on to the next one, or the value returned when it does not.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from deuteron import cdiv, jit, next_power_of_2
 from deuteron.errors import LaunchError
 from deuteron.ops.arrays import Array, empty_like, require_contiguous, require_shape, size
 
-BLOCK_M = 64
+MAX_BLOCK_M = 128
 BLOCK_N = 64
 LOG2_E = 1.4426950408889634
 
@@ -83,8 +83,9 @@ def attention(
         require_contiguous("attention", name, array)
     factor = float(head_size) ** -0.5 if scale is None else scale
     heads = size(q) // max(1, n_queries * head_size)
-    attention_kernel[(cdiv(n_queries, BLOCK_M), heads)](
+    block_m = min(MAX_BLOCK_M, max(16, next_power_of_2(n_queries)))
+    attention_kernel[(cdiv(n_queries, block_m), heads)](
         q, k, v, out, n_queries, n_keys, factor * LOG2_E,
-        CAUSAL=causal, BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N, D=head_size,
+        CAUSAL=causal, BLOCK_M=block_m, BLOCK_N=BLOCK_N, D=head_size,
     )  # fmt: skip
     return out

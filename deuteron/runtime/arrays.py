@@ -46,8 +46,8 @@ class ArrayArgument:
 
     def overlaps(self, other: ArrayArgument) -> bool:
         """True when they share bytes, or may, without beginning at one address."""
-        apart = self.address != other.address
-        return apart and self.first < other.last and other.first < self.last
+        shared = max(self.first, other.first) < min(self.last, other.last)
+        return shared and self.address != other.address
 
 
 class TensorWrapper:

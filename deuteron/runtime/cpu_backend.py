@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from deuteron.backends.llvm.compile import Machine, assembly
@@ -24,7 +25,8 @@ class CpuBackend:
 
     def key(self) -> str:
         """The machine, LLVM's version, and this package's files by size and time of change."""
-        return f"{_target().key} llvmlite {_llvmlite_version()} {_package_stamp()}"
+        llvmlite = import_module("llvmlite").__version__  # importlib.metadata takes 40 ms
+        return f"{_target().key} llvmlite {llvmlite} {_package_stamp()}"
 
     def compile(self, function: Function, options: LaunchOptions) -> KernelImage:
         from deuteron.backends.cpu.compiler import compile_function
@@ -51,23 +53,17 @@ def _target() -> CpuTarget:
 
 
 @cache
-def _llvmlite_version() -> str:
-    from importlib.metadata import version  # 20 ms that most programs never need
-
-    return version("llvmlite")
-
-
-@cache
 def _package_stamp() -> str:
     """Changes when a file of the compiler does, without reading them all."""
     digest = hashlib.sha256()
     for path in sorted(_sources()):
-        status = path.stat()
+        status = os.stat(path)
         digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 
 
-def _sources() -> Iterator[Path]:
-    root = Path(__file__).parents[1]
+def _sources() -> Iterator[str]:
+    root = os.path.dirname(os.path.dirname(__file__))
     for layer in ("ir", "passes", "backends", "lang"):
-        yield from (root / layer).rglob("*.py")
+        for folder, _, names in os.walk(os.path.join(root, layer)):
+            yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))

@@ -21,7 +21,7 @@ def resolve_grid(kernel: str, grid: object, meta: Mapping[str, object]) -> tuple
     if callable(grid):
         grid = cast(Callable[[Mapping[str, object]], object], grid)(meta)
     if not isinstance(grid, Iterable) or isinstance(grid, (str, bytes)):
-        raise _bad(kernel, grid, f"a {type(grid).__name__}")
+        raise _bad(kernel, grid, type(grid).__name__)
     given = tuple(cast("Iterable[Any]", grid))
     if not 1 <= len(given) <= 3:
         raise _bad(kernel, given, f"{len(given)} sizes")
@@ -40,8 +40,7 @@ def _size(kernel: str, grid: object, axis: int, size: Any) -> int:
     try:
         number = operator.index(size)
     except TypeError as error:
-        kind = type(size).__name__
-        raise _bad(kernel, grid, f"a {kind} for axis {axis}: {size!r}") from error
+        raise _bad(kernel, grid, f"{size!r} ({type(size).__name__}) for axis {axis}") from error
     if not 0 <= number <= MAX_AXIS:
         raise LaunchError(
             f"kernel {kernel}: axis {axis} of the grid is out of range\n"

@@ -186,6 +186,7 @@ class JITFunction(KernelInterface):
             args = tuple(spec.value if spec.is_constexpr else next(rest) for spec in specs)
         request = specialize(self.__name__, self.params, args, kernel.spec.options)
         kernel.check_fits(request)
+        kernel.check_writable(request.arrays)
         self._run(kernel, request, resolve_grid(self.__name__, grid, self._meta(args)))
         return kernel
 

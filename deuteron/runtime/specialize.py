@@ -240,7 +240,8 @@ def unwrap_constexpr(value: Any) -> Any:
 def is_kernel_constant(value: object) -> bool:
     """True for what is a constexpr whatever its parameter says: dtypes, jit functions, …"""
     named = as_dtype(value) is not None or isinstance(value, Pointer)
-    return named or hasattr(value, "cache_key") or unwrap_constexpr(value) is not value
+    is_jit_function = hasattr(type(value), "cache_key")  # on the class, where it is not computed
+    return named or is_jit_function or unwrap_constexpr(value) is not value
 
 
 def constant_identity(value: Any) -> Hashable:

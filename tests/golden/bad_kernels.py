@@ -99,6 +99,12 @@ def demoted_through_arithmetic(x_ptr, n, B: tl.constexpr):
 
 
 @jit
+def demoted_name_not_to_blame(x_ptr, n, B: tl.constexpr):
+    three = 3
+    x = tl.full((n,), three, tl.int32)
+
+
+@jit
 def runtime_shape(x_ptr, n, B: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, n), 1.0)
 

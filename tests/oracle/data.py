@@ -55,8 +55,8 @@ def _floats(dtype: DType, domain: str, rng: np.random.Generator, count: int, slo
         return rng.integers(-4, 5, count).astype(np.float64)
     if domain == "finite":
         return rng.uniform(-2.0, 2.0, count)
-    if domain == "trig":
-        wide = rng.uniform(-1.0, 1.0, count) * np.exp2(rng.uniform(-20.0, 13.0, count))
+    if domain == "trig":  # periodic functions of doubles are defined below 2^47
+        wide = rng.uniform(-1.0, 1.0, count) * np.exp2(rng.uniform(-20.0, 46.0, count))
         return _paired(np.array(FLOAT_SPECIALS), wide, slot)
     assert domain == "any", domain
     specials = np.array((*FLOAT_SPECIALS, greatest, -greatest, least, -least, least * 3))

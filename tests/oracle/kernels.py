@@ -54,6 +54,9 @@ class Case:
     def __repr__(self) -> str:
         return f"Case({self.id!r})"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # hypothesis would print every field
+
     def fresh_args(self) -> list[Arg]:
         """The arguments with every array copied; one array given twice stays one."""
         copies: dict[int, Array] = {}

@@ -147,16 +147,29 @@ def store_then_load() -> Case:
 
 
 def overlapping_move(distance: int) -> Case:
-    """x[i + distance] = x[i] within one array: the whole tile is read before any is written."""
+    """x[i + distance] = x[i] through one pointer: the whole tile is read before any is written.
+
+    (Through two pointers whose arrays overlap, lanes may see each other's stores, as on a GPU.)
+    """
     shape = (128,)
-    k = Kernel(source=T.float32, target=T.float32)
+    k = Kernel(x=T.float32, distance=I32)
     lanes = k.offsets(shape)
-    k.store("target", lanes, k.load("source", lanes))
-    array = operand(T.float32, "finite", 192)
-    start = 32
+    places = k.op("add", lanes, k.spread(k["distance"], shape))
+    k.store("x", places, k.load("x", lanes))
     name = f"overlapping_move-{distance}"
-    args: dict[str, Arg] = {"source": View(array, start), "target": View(array, start + distance)}
-    return Case(name, k.finish(name), args)
+    args: dict[str, Arg] = {"x": View(operand(T.float32, "finite", 192), 32)}
+    return Case(name, k.finish(name), args | {"distance": distance})
+
+
+def in_place() -> Case:
+    """The array that is read is also, by another pointer, the one that is written."""
+    shape = (8, 16)
+    k = Kernel(source=T.float32, target=T.float32)
+    lanes = k.program_offsets(shape)
+    x = k.load("source", lanes)
+    k.store("target", lanes, k.op("mul", x, x))
+    array = operand(T.float32, "finite", 256)
+    return Case("in_place", k.finish("in_place"), {"source": array, "target": array}, (2, 1, 1))
 
 
 def swap() -> Case:
@@ -377,7 +390,7 @@ def memory_recipes() -> list[Recipe]:
     wanted += [partial(edges, n) for n in (3, 64, 65, 100, 191, 192)]
     wanted += [partial(overlapping_move, d) for d in (-32, -1, 0, 1, 16, 17)]
     plain = (
-        repeated_store, store_then_load, swap, transpose_in_place, store_in_loop,
+        repeated_store, store_then_load, in_place, swap, transpose_in_place, store_in_loop,
         load_before_branch, carried_pointers, chosen_pointers, pointer_arithmetic, offset_types,
     )  # fmt: skip
     return [_named(make) for make in (*wanted, *plain)]

@@ -253,9 +253,9 @@ def test_stores_and_loads_keep_their_order() -> None:
 @pytest.mark.parametrize("distance", [-32, -1, 1, 17])
 def test_a_tile_is_read_before_it_is_written(distance: int) -> None:
     case = memory.overlapping_move(distance)
-    x = memory_before(case)["source"].copy()
+    x = memory_before(case)["x"].copy()
     x[32 + distance : 160 + distance] = x[32:160].copy()
-    np.testing.assert_array_equal(memory_after(case)["source"], x)
+    np.testing.assert_array_equal(memory_after(case)["x"], x)
 
 
 def test_carried_pointers() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 
 from deuteron.ir import format_function
 from tests.oracle.conftest import assert_same
@@ -15,6 +15,8 @@ from tests.oracle.runners import CpuRunner
     max_examples=120,
     deadline=None,
     derandomize=True,
+    phases=(Phase.generate, Phase.shrink),
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(programs())

@@ -194,6 +194,23 @@ def dot(
     )
 
 
+def gram(dtype: DType, rows: int, depth: int) -> Case:
+    """A computed tile by its own transpose, which is used once more."""
+    acc = ACCUMULATOR[dtype]
+    k = Kernel(x=dtype, out=acc, total=acc)
+    places = k.offsets((rows, depth))
+    x = k.op("neg", k.load("x", places))
+    turned = k.op("permute", x, order=(1, 0))
+    square = k.offsets((rows, rows))
+    k.store("out", square, k.op("dot", x, turned, k.const(1, acc, (rows, rows))))
+    wide = k.op("cast", turned, to=acc)
+    (total,) = k.b.reduce((wide,), 0, k.combine([acc], lambda a, b: (k.op("add", a, b),)))
+    k.store("total", k.offsets((rows,)), total)
+    args = {"x": operand(dtype, "small", rows * depth), "out": output(acc, rows * rows)}
+    name = f"gram-{dtype.short}-{rows}x{depth}"
+    return Case(name, k.finish(name), args | {"total": output(acc, rows)})
+
+
 def matmul(dtype: DType, m: int, n: int, depth: int, block: tuple[int, int, int]) -> Case:
     """The tutorial's kernel: a loop over K that carries pointer tiles, masked at all edges."""
     bm, bn, bk = block
@@ -298,6 +315,16 @@ def product_recipes() -> list[Recipe]:
         makes.append(partial(dot, dtype, 8, 16, 8, batch=3, transposed="b"))
     makes.append(partial(dot, T.float16, 16, 16, 16, acc=T.float16))
     makes += [partial(dot, T.float32, *s) for s in ((1, 64, 64), (64, 1, 64), (64, 64, 1))]
+    makes += [
+        partial(dot, d, *s)
+        for d in (T.float32, T.bfloat16, T.int8)
+        for s in ((1, 1, 33), (1, 16, 33), (16, 1, 33), (2, 2, 2))
+    ]
+    makes += [
+        partial(gram, d, rows, depth)
+        for d in (T.float32, T.bfloat16, T.int8)
+        for rows, depth in ((1, 33), (16, 32), (5, 7))
+    ]
     makes += [
         partial(matmul, d, 33, 50, 70, (16, 32, 32))
         for d in (T.float32, T.float16, T.bfloat16, T.int8, T.float64)

@@ -16,6 +16,22 @@ from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions
 from deuteron.runtime.specialize import ParamSpec, Specialization
 
+
+class constexpr:
+    """Looks like the language's, which lives above the runtime."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class const:
+    """Looks like the language's mark of a pointer that is only read."""
+
+
+def four(a: Any, b: Any, c: Any, n: Any, BLOCK: constexpr = 64):  # type: ignore[assignment]
+    """Parameters of most kernels in these tests."""
+
+
 EMPTY = """
 define void @kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
   ret void

@@ -9,11 +9,26 @@ import pytest
 import torch
 
 from deuteron.dtypes import (
-    DType, bfloat16, float8e4nv, float8e5, float16, float32, int1, int8, int32, uint8, uint16,
+    DType,
+    bfloat16,
+    float8e4nv,
+    float8e5,
+    float16,
+    float32,
+    int1,
+    int8,
+    int32,
+    uint8,
+    uint16,
 )  # fmt: skip
 from deuteron.errors import LaunchError
 from deuteron.runtime.arrays import (
-    ArrayArgument, MockTensor, TensorWrapper, as_dtype, describe_array, reinterpret,
+    ArrayArgument,
+    MockTensor,
+    TensorWrapper,
+    as_dtype,
+    describe_array,
+    reinterpret,
 )  # fmt: skip
 
 
@@ -189,9 +204,9 @@ def test_reinterpret() -> None:
 
 
 def test_bad_reinterpret() -> None:
-    with pytest.raises(LaunchError, match="cannot reinterpret float32 as int8.*width"):
+    with pytest.raises(LaunchError, match=r"cannot reinterpret float32 as int8.*width"):
         reinterpret(np.zeros(3, np.float32), int8)
-    with pytest.raises(LaunchError, match="needs an array\n.*list"):
+    with pytest.raises(LaunchError, match=r"needs an array\n.*list"):
         reinterpret([1, 2], int8)
     with pytest.raises(LaunchError, match="no dtype float7"):
         reinterpret(np.zeros(3, np.float32), "float7")

@@ -19,6 +19,7 @@ from deuteron.lang import operators
 from deuteron.lang.codegen import Argument, lower_kernel
 from deuteron.lang.frontend import PythonFrontend, parse_element
 from deuteron.lang.jit import jit
+from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions
 from deuteron.runtime.specialize import ParamSpec, Specialization
 
@@ -157,6 +158,20 @@ def test_changed_closure_is_noticed() -> None:
     assert frontend.globals_changed(kernel) == "scale"
 
 
+# -- the decorator -----------------------------------------------------------------------------
+def test_jit_with_and_without_options() -> None:
+    def kernel(x_ptr, n):
+        """Doc."""
+
+    plain = jit(kernel)
+    assert isinstance(plain, JITFunction)
+    assert (plain.__name__, plain.__doc__) == ("kernel", "Doc.")
+    assert plain.frontend is not jit(kernel).frontend
+    with_options = jit(debug=True, do_not_specialize=["n"], version=3)(kernel)
+    assert (with_options.debug, with_options.version) == (True, 3)
+    assert [p.do_not_specialize for p in with_options.params] == [False, True]
+
+
 # -- lowering ----------------------------------------------------------------------------------
 @jit
 def specialised(x_ptr, n, scale, shape, flag: tl.constexpr = False):
@@ -234,6 +249,14 @@ def test_lambda_is_no_kernel() -> None:
     kernel = jit(lambda x_ptr: tl.store(x_ptr, 1))
     with pytest.raises(CompilationError, match="not a function definition"):
         lower_kernel(kernel, {"x_ptr": Argument(Type(Pointer(int32)))})
+
+
+@pytest.mark.parametrize("changed", ["", "# one line more\n" + HEADER, "x = 1\n"])
+def test_file_changed_after_import_is_an_error(changed: str, load: Load, tmp_path: Path) -> None:
+    module = load("@jit\ndef kernel(x_ptr):\n    tl.store(x_ptr, 1)\n")
+    (tmp_path / "kernels.py").write_text(changed)
+    with pytest.raises(CompilationError, match=r"cannot be read|not a function definition"):
+        lower_kernel(module.kernel, {"x_ptr": Argument(Type(Pointer(int32)))})
 
 
 class Holder:

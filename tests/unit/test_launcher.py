@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import struct
 import threading
@@ -14,18 +15,27 @@ import numpy as np
 import pytest
 import torch
 
+from deuteron.backends.cpu import native
 from deuteron.backends.cpu.device_print import format_site
 from deuteron.backends.cpu.kernel_info import AssertSite, PrintSite
 from deuteron.backends.cpu.pool import get_num_threads, set_num_threads
+from deuteron.backends.cpu.structs import Struct, expand
+from deuteron.backends.llvm.compile import Machine, compile_object
+from deuteron.dtypes import float32, float64, int32, int64
 from deuteron.errors import DeviceAssertionError, LaunchError, OutOfResources
 from deuteron.runtime.jit import JITFunction
 from tests.unit.launch_fakes import (
-    COUNT, EMPTY, FAIL, NAP, PRINT, RECORD, make, together,
+    COUNT,
+    EMPTY,
+    FAIL,
+    NAP,
+    PRINT,
+    RECORD,
+    constexpr,
+    four,
+    make,
+    together,
 )  # fmt: skip
-
-
-def four(a, b, c, n, BLOCK: "tl.constexpr" = 64):  # noqa: F821
-    """Parameters of most kernels here."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +73,7 @@ def address(array: Any) -> int:
 
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_args_block(kind: str) -> None:
-    def kernel(out, x, i, j, f, g: "fp64", flag, none, one, B: "tl.constexpr", last):  # noqa: F722, F821
+    def kernel(out, x, i, j, f, g: float64, flag, none, one, B: constexpr, last):
         pass
 
     k = make(kernel, words(12))
@@ -215,7 +225,7 @@ def test_do_not_specialize() -> None:
 
 
 def test_forced_types() -> None:
-    def kernel(x: "*fp32", n: "i64", m: "i32", f: "fp32"):  # noqa: F722, F821
+    def kernel(x: "*fp32", n: int64, m: int32, f: float32):  # noqa: F722
         pass
 
     calls = Calls(kernel)
@@ -224,7 +234,7 @@ def test_forced_types() -> None:
     assert calls.compiled(x, 1, 1, 2.0) == HIT
     assert calls.compiled(x, 5, 5, 3) == KNOWN  # an int for a float is converted the plain way
     assert calls.compiled(x, 5, 5, 3) == KNOWN
-    with pytest.raises(LaunchError, match="argument 'm'.*\n.*int32"):
+    with pytest.raises(LaunchError, match=r"argument 'm'.*\n.*int32"):
         calls.compiled(x, 5, 2**31 + 1, 3.0)
     with pytest.raises(LaunchError, match="an array of float32"):
         calls.compiled(aligned(8, np.int64), 5, 5, 3.0)
@@ -285,14 +295,22 @@ def test_read_only_arrays() -> None:
     frozen.flags.writeable = False
     k[(1,)](a, a, c, 5)
     for _ in range(2):
-        with pytest.raises(LaunchError, match="argument 'c'.*read-only\n.*remedy.*copy"):
+        with pytest.raises(LaunchError, match=r"argument 'c'.*read-only\n.*remedy.*copy"):
             k[(1,)](a, a, frozen, 5)
         k[(1,)](a, frozen, c, 5)
 
 
 @pytest.mark.parametrize(
     ("grid", "programs"),
-    [((5,), 5), ((2, 3), 6), ((2, 3, 4), 24), ((0,), 0), ((4, 0), 0), ([7], 7), ((np.int64(3),), 3)],
+    [
+        ((5,), 5),
+        ((2, 3), 6),
+        ((2, 3, 4), 24),
+        ((0,), 0),
+        ((4, 0), 0),
+        ([7], 7),
+        ((np.int64(3),), 3),
+    ],
 )
 def test_grids(grid: Any, programs: int) -> None:
     k = make(four, COUNT, scratch_bytes=1000)
@@ -329,9 +347,9 @@ def test_a_callable_grid_sees_the_arguments_by_name() -> None:
         ((2**31 - 1,) * 3, "too many programs"),
         ((), "0 sizes"),
         ((1, 1, 1, 1), "4 sizes"),
-        ((1.5,), "a float for axis 0: 1.5"),
-        (("3",), "a str for axis 0"),
-        (7, "a int\n  remedy"),
+        ((1.5,), r"1.5 \(float\) for axis 0"),
+        (("3",), r"'3' \(str\) for axis 0"),
+        (7, "got:      int\n  remedy"),
         ("abc", "is no grid"),
         (None, "is no grid"),
         (lambda meta: 3 / 2, "is no grid"),
@@ -363,9 +381,7 @@ def test_device_assert() -> None:
         with pytest.raises(DeviceAssertionError) as caught:
             k[(5,)](a, 4, a, 5)
         assert str(caught.value) == (
-            "kernel.py:12: device_assert failed: x < 4\n"
-            "  kernel:   kernel\n"
-            "  program:  (4, 0, 0)"
+            "kernel.py:12: device_assert: x < 4\n  kernel:   kernel\n  program:  (4, 0, 0)"
         )
 
 
@@ -405,7 +421,7 @@ def test_too_much_scratch() -> None:
     k = make(four, EMPTY, scratch_bytes=2 << 30)
     a = aligned(8)
     for _ in range(2):
-        with pytest.raises(OutOfResources, match="scratch memory.*\n.*blocks smaller"):
+        with pytest.raises(OutOfResources, match=r"scratch memory.*\n.*blocks smaller"):
             k[(1,)](a, a, a, 5)
 
 
@@ -483,3 +499,39 @@ def test_many_keys_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.compiled(a, a, a, 5, "".join(["x", str(i % 3)]))
     assert len(calls.kernel._fast._records) <= 8  # type: ignore[union-attr]
     assert len(calls.kernel.backend.compiled) == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "futex", "numpy_major"),
+    [
+        ("x86_64", Machine("x86_64-unknown-linux-gnu", "x86-64"), True, 1),
+        ("x86_64", Machine("x86_64-unknown-linux-gnu", "x86-64"), False, 2),
+        ("aarch64", Machine("aarch64-unknown-linux-gnu", "generic"), True, 2),
+        ("aarch64", Machine("aarch64-unknown-linux-gnu", "generic"), False, 1),
+    ],
+)
+def test_the_machine_code_of_other_machines(
+    name: str, machine: Machine, futex: bool, numpy_major: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "NUMPY_MAJOR", numpy_major)
+    text = native.launch_path_ir(name, futex)
+    assert ("@syscall" in text) == futex
+    assert compile_object(text, machine).obj
+
+
+def test_shared_structs() -> None:
+    inner = Struct("Inner", {"a": "i32", "b": "ptr"})
+    outer = Struct("Outer", {"n": "i8", "items": "[3 x %Inner]", "pad": "[5 x i8]"}, (inner,))
+    lines = ["%x = get Inner.b %p", "%q = at Outer.items[%i] %o", "set Outer.n %o, 7"]
+    text = expand("\n".join(f"  {line}" for line in lines), [inner, outer])
+    assert text.splitlines() == [
+        "%Inner = type { i32, ptr }",
+        "%Outer = type { i8, [3 x %Inner], [5 x i8] }",
+        "  %b.0 = getelementptr %Inner, ptr %p, i32 0, i32 1",
+        "  %x = load ptr, ptr %b.0",
+        "  %q = getelementptr %Outer, ptr %o, i32 0, i32 1, i64 %i",
+        "  %n.1 = getelementptr %Outer, ptr %o, i32 0, i32 0",
+        "  store i8 7, ptr %n.1",
+    ]
+    assert ctypes.sizeof(outer.mirror) == 8 + 3 * 16 + 8
+    assert outer.mirror.items.offset == 8

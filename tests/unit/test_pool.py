@@ -9,7 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
-from ctypes import c_int64
+from ctypes import c_double, c_int64
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +40,14 @@ def crew(request: pytest.FixtureRequest) -> Iterator[Pool]:
     made.close()
 
 
-def run(made: Pool, text: str, programs: int, scratch_bytes: int = 1000) -> np.ndarray:
+def run(
+    made: Pool, text: str, programs: int, scratch_bytes: int = 1000, pace: float = 0.0
+) -> np.ndarray:
     """How often each program ran, by the kernel's own account."""
     counts = np.zeros(programs, np.int64)
     block = (c_int64 * 8)()
     block[4] = counts.ctypes.data
-    made.run(address_of(text), ctypes.addressof(block), programs, scratch_bytes)
+    made.run(address_of(text), ctypes.addressof(block), programs, scratch_bytes, c_double(pace))
     return counts
 
 
@@ -69,6 +71,34 @@ def test_sleeping_workers_wake_up(crew: Pool) -> None:
         done.wait(0.002)  # longer than they spin
 
 
+@linux_only
+def test_short_launches_are_not_shared() -> None:
+    crew = Pool(3, native.code())
+    pace = c_double()
+    block = (c_int64 * 8)()
+    counts = np.zeros(100, np.int64)
+    block[4] = counts.ctypes.data
+
+    def launch(text: str, programs: int) -> None:
+        crew.run(address_of(text), ctypes.addressof(block), programs, 1000, pace)
+
+    try:
+        launch(COUNT, 1)
+        assert (pace.value, len(crew.workers)) == (0, 0)  # one program says nothing
+        pace.value = 10.0
+        launch(COUNT, 100)  # expected to take 1 µs
+        assert len(crew.workers) == 0
+        assert pace.value > 10.0  # it took longer
+        pace.value = 1e9
+        launch(COUNT, 2)
+        assert len(crew.workers) == 2
+        assert pace.value < 1e9
+        launch(NAP, 6)
+        assert pace.value > 1e6  # each naps for 1 ms
+    finally:
+        crew.close()
+
+
 def test_threads_launching_at_the_same_time(crew: Pool) -> None:
     def work(number: int) -> None:
         for round_ in range(40):
@@ -86,7 +116,7 @@ def test_launch_from_inside_a_kernel(crew: Pool) -> None:
 
     block = (c_int64 * 8)()
     function = ctypes.cast(outer, ctypes.c_void_p).value or 0
-    crew.run(function, ctypes.addressof(block), 64, 100)
+    crew.run(function, ctypes.addressof(block), 64, 100, c_double())
     assert len(inner) > 1
     assert all((counts == 1).all() for counts in inner)
 
@@ -128,7 +158,7 @@ def test_scratch_grows_and_is_aligned(crew: Pool) -> None:
     function = ctypes.cast(kernel, ctypes.c_void_p).value or 0
     for size in (1, 100, 1 << 16, (1 << 16) + 1, 3 << 20, 10, 20 << 20):
         block = (c_int64 * 8)(0, 0, 0, 0, size)
-        crew.run(function, ctypes.addressof(block), 32, size)
+        crew.run(function, ctypes.addressof(block), 32, size, c_double())
     assert {remainder for _, remainder in seen} == {0}
 
 

@@ -4,12 +4,13 @@ Producers hand over vectors in either of two forms: as registers hold the dtype 
 float, float16 as half) or, for bfloat16, raw as `i16` or `bfloat`.  What the plan wants is made of
 them here.  Positions may be Python ints, which fold into addresses, or i64 values.
 
-Lanes at or beyond K: with an int position they are dropped; with a run-time position the vector
-must not reach beyond K.  Columns at or beyond N may hold anything.
+Rows at or beyond K are dropped when the position is an int; at a run-time position there must be
+none.  Columns at or beyond N may hold anything.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from deuteron.backends.cpu.dot_plan import Compute, DotPlan, elem_bytes
@@ -21,41 +22,21 @@ from deuteron.errors import InternalError
 Index = int | Val
 
 
-def emit_store_a(b: Builder, plan: DotPlan, a_ptr: Val, m: Index, k: Index, values: Val) -> None:
-    """Store a vector of A along k: row m, columns k .. k + lanes - 1."""
-    row = to_scratch(b, values, plan.a_dtype, plan.a_elem, plan.a_bias)
-    row = _drop_beyond_k(b, plan, k, row)
-    offset = _sum(b, _scaled(b, m, plan.lda), k)
-    _store(b, row, b.gep(plan.a_elem, a_ptr, offset))
-
-
-def emit_store_a_transposed(
-    b: Builder, plan: DotPlan, a_ptr: Val, m: Index, k: Index, columns: Sequence[Val]
-) -> None:
-    """Store len(columns) columns of A from k, each a vector along m: rows m .. m + lanes - 1.
-
-    Rows at or beyond M are dropped when m is an int; with a run-time m there must be none.
-    """
-    rows = transpose(b, columns)
-    if isinstance(m, int):
-        rows = rows[: plan.m - m]
-    for r, row in enumerate(rows):
-        emit_store_a(b, plan, a_ptr, _sum(b, m, r), k, row)
-
-
 def emit_store_b(
     b: Builder, plan: DotPlan, b_ptr: Val, k: Index, n: Index, rows: Sequence[Val]
 ) -> None:
     """Store `plan.pack` rows of B from k, each a vector along n: columns n .. n + W - 1.
 
-    k must be a multiple of `plan.pack`; W must divide `plan.nr`, and n be a multiple of W.  Fewer
-    rows than `plan.pack` are those that end K: the others become zeros.
+    k must be a multiple of `plan.pack` and n of W.  Fewer rows than `plan.pack` are those that end
+    K: the others become zeros.
     """
-    lanes = rows[0].type.lanes
-    if plan.nr % lanes or len(rows) > plan.pack:
-        raise InternalError(f"{len(rows)} rows of {lanes} columns for panels of {plan.nr}")
-    packed = _interleave_rows(b, plan, rows)
-    _store(b, packed, _b_address(b, plan, b_ptr, k, n))
+    if len(rows) > plan.pack:
+        raise InternalError(f"{len(rows)} rows of B where {plan.pack} are packed together")
+    for first, last in _panel_pieces(plan, n, rows[0].type.lanes):
+        picks = range(first, last)
+        pieces = [r if len(picks) == r.type.lanes else b.shuffle(r, None, picks) for r in rows]
+        address = _b_address(b, plan, b_ptr, k, _sum(b, n, first))
+        _store(b, _interleave_rows(b, plan, pieces), address)
 
 
 def emit_store_b_transposed(
@@ -63,22 +44,25 @@ def emit_store_b_transposed(
 ) -> None:
     """Store len(columns) columns of B from n, each a vector along k: rows k .. k + L - 1.
 
-    k and L must be multiples of `plan.pack`; len(columns) must divide `plan.nr`, and n be a
-    multiple of it.  With K not a multiple of L, k must be an int.
+    k and L must be multiples of `plan.pack`, and n of len(columns).  With K not a multiple of L,
+    k must be an int.
     """
-    lanes = columns[0].type.lanes
-    if plan.nr % len(columns) or lanes % plan.pack:
-        raise InternalError(f"{len(columns)} columns of {lanes} rows for panels of {plan.nr}")
+    if columns[0].type.lanes % plan.pack:
+        raise InternalError(f"{columns[0].type.lanes} rows of B, packed by {plan.pack}")
     columns = [to_scratch(b, c, plan.b_dtype, plan.b_elem) for c in columns]
-    columns = [_drop_beyond_k(b, plan, k, c) for c in columns]
-    units = [_as_units(b, plan, c) for c in columns]
-    rows = transpose(b, units)
-    if isinstance(k, int):
-        rows = rows[: (plan.k_padded - k) // plan.pack]
-    first = _b_address(b, plan, b_ptr, k, n)
+    units = [_as_units(b, plan, _drop_beyond_k(b, plan, k, c)) for c in columns]
     row_bytes = plan.nr * plan.pack * elem_bytes(plan.b_elem)
-    for r, row in enumerate(rows):
-        _store(b, row, b.gep("i8", first, r * row_bytes))
+    for first, last in _panel_pieces(plan, n, len(columns)):
+        address = _b_address(b, plan, b_ptr, k, _sum(b, n, first))
+        for r, row in enumerate(transpose(b, units[first:last])):
+            _store(b, row, b.gep("i8", address, r * row_bytes))
+
+
+def _panel_pieces(plan: DotPlan, n: Index, width: int) -> list[tuple[int, int]]:
+    """Cut `width` columns from n, a multiple of it, so that no piece crosses panels or ends B."""
+    piece = math.gcd(width, plan.nr)
+    end = min(width, plan.n_padded - n) if isinstance(n, int) else width
+    return [(first, first + piece) for first in range(0, end, piece)]
 
 
 def emit_clear_padding(b: Builder, plan: DotPlan, a_ptr: Val, b_ptr: Val) -> None:
@@ -88,28 +72,23 @@ def emit_clear_padding(b: Builder, plan: DotPlan, a_ptr: Val, b_ptr: Val) -> Non
     it: what lies there never reaches a result but may be slow to multiply.  Emits nothing when
     there is neither.  Needed again whenever the scratch was used for something else.
     """
-    gap = LType(plan.a_elem, plan.k_padded - plan.k)
-    if gap.lanes:
-
-        def clear_row(m: Val, _: list[Val]) -> list[Val]:
-            emit_zeros(m, plan.k)
-            return []
-
-        def emit_zeros(m: Val, k: int) -> None:
-            at = _sum(b, _scaled(b, m, plan.lda), k)
-            _store(b, Val("zeroinitializer", gap), b.gep(plan.a_elem, a_ptr, at))
-
-        counted_loop(b, "clear_a", plan.m, clear_row)
+    if plan.k_padded > plan.k:
+        gap = LType(plan.a_elem, plan.k_padded - plan.k)
+        _emit_zeros(b, "clear_a", gap, b.gep(plan.a_elem, a_ptr, plan.k), plan.m, plan.lda)
     if plan.n_padded > plan.n:
         row = LType(plan.b_elem, plan.nr * plan.pack)
-        last = _b_address(b, plan, b_ptr, 0, plan.n_padded - plan.nr)
+        last_panel = _b_address(b, plan, b_ptr, 0, plan.n_padded - plan.nr)
+        _emit_zeros(b, "clear_b", row, last_panel, plan.k_padded // plan.pack, row.lanes)
 
-        def clear_step(i: Val, _: list[Val]) -> list[Val]:
-            at = _scaled(b, i, row.lanes)
-            _store(b, Val("zeroinitializer", row), b.gep(plan.b_elem, last, at))
-            return []
 
-        counted_loop(b, "clear_b", plan.k_padded // plan.pack, clear_step)
+def _emit_zeros(b: Builder, tag: str, type: LType, first: Val, count: int, pitch: int) -> None:
+    """Store `count` zeros of `type`, `pitch` elements apart."""
+
+    def store(i: Val, _: list[Val]) -> list[Val]:
+        _store(b, Val("zeroinitializer", type), b.gep(type.elem, first, _scaled(b, i, pitch)))
+        return []
+
+    counted_loop(b, tag, count, store)
 
 
 # -- forms -----------------------------------------------------------------------------------
@@ -173,7 +152,7 @@ def _interleave_rows(b: Builder, plan: DotPlan, rows: Sequence[Val]) -> Val:
     parts += [Val("zeroinitializer", parts[0].type)] * (plan.pack - len(parts))
     while len(parts) > 1:
         half = len(parts) // 2
-        parts = [zip_lanes(b, x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
+        parts = [_zip_lanes(b, x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
     return parts[0]
 
 
@@ -187,7 +166,7 @@ def _pair_floats(b: Builder, rows: Sequence[Val]) -> Val:
     return b.or_(low, b.and_(high, b.const(-65536, high.type)))
 
 
-def zip_lanes(b: Builder, x: Val, y: Val) -> Val:
+def _zip_lanes(b: Builder, x: Val, y: Val) -> Val:
     """x0 y0 x1 y1 …, twice as long."""
     lanes = x.type.lanes
     return b.shuffle(x, y, [lane + lanes * side for lane in range(lanes) for side in (0, 1)])
@@ -254,10 +233,8 @@ def _scaled(b: Builder, index: Index, factor: int) -> Index:
 
 
 def _sum(b: Builder, x: Index, y: Index) -> Index:
-    if isinstance(x, int) and isinstance(y, int):
-        return x + y
-    if isinstance(x, int):
-        x, y = y, x
-    if isinstance(y, int):
-        return x if y == 0 else b.add(x, b.const(y, I64))
-    return b.add(x, y)
+    if isinstance(x, Val):
+        if isinstance(y, Val):
+            return b.add(x, y)
+        return b.add(x, b.const(y, I64)) if y else x
+    return _sum(b, y, x) if isinstance(y, Val) else x + y

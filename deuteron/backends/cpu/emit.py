@@ -15,11 +15,11 @@ from deuteron.backends.cpu.levels import Levels, Placed
 from deuteron.backends.cpu.microkernel import emit_dot
 from deuteron.backends.cpu.nests import Nests, pack_key
 from deuteron.backends.cpu.planner import Plan
-from deuteron.backends.cpu.registers import narrow_float, register_elem
+from deuteron.backends.cpu.registers import storage_elem, to_register
 from deuteron.backends.cpu.singles import Singles, Sites
 from deuteron.backends.cpu.steps import Group, Single
 from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
-from deuteron.dtypes import float64, int1
+from deuteron.dtypes import int1
 from deuteron.ir import For, If, Op, Reduce, Scan, Type, Value, While
 from deuteron.ir.nodes import Block
 from deuteron.passes.simplify import constant_of
@@ -75,8 +75,8 @@ class _Emitter:
             return self._slot(number, PTR)
         dtype = type.dtype
         if dtype.is_floating():
-            elem = "double" if dtype is float64 else "float"
-            return narrow_float(self.b, self._slot(number, LType(elem)), dtype)
+            stored = self._slot(number, LType(storage_elem(dtype)))
+            return to_register(self.b, stored, dtype)
         wide = self._slot(number, I64)
         if dtype is int1:
             return self.b.icmp("ne", wide, self.b.const(0, I64))
@@ -90,8 +90,9 @@ class _Emitter:
         )
         body = "\n".join(self.b.code.lines)
         declares = "\n".join(self.b.declares.values())
+        constants = "".join(f"@{n} = {text}\n" for n, text in self.b.globals.items())
         return (
-            f"{head}\nentry:\n{body}\n}}\n\n{declares}\n\nattributes #0 = {{ {attrs} }}\n"
+            f"{constants}{head}\nentry:\n{body}\n}}\n\n{declares}\n\nattributes #0 = {{ {attrs} }}\n"
             "!0 = !{i32 1}\n"
         )
 
@@ -273,6 +274,3 @@ class _Emitter:
         shape = acc.type.shape
         self.nests.write(Group(shape, [Assign(acc, home)], len(shape) - 1))
 
-
-def elem_of(type: Type) -> str:
-    return register_elem(type.element)

@@ -21,8 +21,8 @@ from ctypes import (
     c_uint32,
     c_void_p,
     py_object,
-)  # fmt: skip
-from dataclasses import dataclass
+)
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, NoReturn
 
@@ -45,6 +45,7 @@ from deuteron.errors import DeviceAssertionError
 
 CONTROL_BYTES = 64
 _PRINT_SYMBOL = "deuteron_print"
+_NO_MESSAGE = "the condition is false"
 _CACHE_LIMIT = 4096  # records of one kernel; more come only from ever new constexpr objects
 _EXCHANGE_OFFSET = 40  # of `dltensor_from_py_object_no_sync` in DLPackExchangeAPI, major version 1
 _METHOD_NAMES = tuple(map(sys.intern, ("_launch_slowly", "_after_launch")))
@@ -64,7 +65,7 @@ MISSING = _Missing()
 
 @dataclass(frozen=True, slots=True)
 class FastParam:
-    """A parameter as machine code sees it; `flags` are those of launcher_ir."""
+    """A parameter as machine code sees it; `flags` are those of describe_ir."""
 
     name: str
     default: object = MISSING
@@ -73,10 +74,14 @@ class FastParam:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKernel:
-    """A kernel in memory: where its code is, and what is known of it."""
+    """A kernel in memory: where its code is, and what is known of it.
+
+    `pace` is kept by the pool: nanoseconds a program took.
+    """
 
     address: int
     info: KernelInfo
+    pace: c_double = field(default_factory=c_double, compare=False)
 
 
 def load_kernel(obj: bytes, info: KernelInfo) -> LoadedKernel:
@@ -131,8 +136,11 @@ class FastPath:
             index | _conversion(param) << 32
             for index, param in zip(indices, kernel.info.params, strict=True)
         ]
-        head = RECORD.mirror(kernel.address, kernel.info.scratch_bytes, id(result), len(slots))
-        self._kept.append((result, keep))
+        pace = ctypes.addressof(kernel.pace)
+        head = RECORD.mirror(
+            kernel.address, kernel.info.scratch_bytes, pace, id(result), len(slots)
+        )
+        self._kept.append((kernel, result, keep))
         self._records[key] = bytes(head) + struct.pack(f"={len(slots)}q", *slots)
 
     def clear(self) -> None:
@@ -155,7 +163,7 @@ def launch(kernel: LoadedKernel, grid: tuple[int, int, int], values: Sequence[in
     if programs:
         buffer = ctypes.create_string_buffer(block, len(block))
         address = ctypes.addressof(buffer)
-        pool().run(kernel.address, address, programs, kernel.info.scratch_bytes)
+        pool().run(kernel.address, address, programs, kernel.info.scratch_bytes, kernel.pace)
     if control[0]:
         raise_failure(kernel.info, 0, bytes(control))
 
@@ -167,7 +175,7 @@ def raise_failure(info: KernelInfo, status: int, control: bytes) -> NoReturn:
     number, *pids = struct.unpack_from("=4q", control)
     site = info.assert_sites[number - 1]
     raise DeviceAssertionError(
-        f"{site.file}:{site.line}: device_assert failed: {site.message}\n"
+        f"{site.file}:{site.line}: device_assert: {site.message or _NO_MESSAGE}\n"
         f"  kernel:   {info.name}\n"
         f"  program:  {tuple(pids)}"
     )

@@ -15,11 +15,13 @@ from deuteron.backends.cpu.loops import counted_loop
 from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
 
-# Steps of K in one turn of the innermost loop; up to UNROLL_WHOLE steps there is no loop.
+# Steps of K in one turn of the innermost loop; up to UNROLL_WHOLE steps there is no loop.  Not so
+# when multiplying and adding are two instructions: LLVM would reassociate the unrolled additions
+# into more live products than there are registers.
 UNROLL = 4
 UNROLL_WHOLE = 8
-# Turns between two shares of prefetch.  Every turn would cost multiplications their ports.
-TURNS_PER_SHARE = 4
+# Steps between two shares of prefetch: more often would cost the multiplications their ports.
+STEPS_PER_SHARE = 16
 
 
 def emit_dot(
@@ -98,11 +100,11 @@ class _Block:
 
     def _walk_k(self, a: Val, panel: Val, accs: list[Val]) -> list[Val]:
         steps = self.plan.k_padded // self.plan.pack
-        if steps <= UNROLL_WHOLE:
+        if steps <= (UNROLL_WHOLE if self.plan.is_fused else 1):
             self._prefetch_share(self.b.const(0, I64), 1)
             return self._steps(a, panel, accs, steps)
-        turns, rest = divmod(steps, UNROLL)
-        shares = turns // TURNS_PER_SHARE if self.prefetch and turns % TURNS_PER_SHARE == 0 else 1
+        shares = steps // STEPS_PER_SHARE if self.prefetch and steps % STEPS_PER_SHARE == 0 else 1
+        turns, rest = divmod(steps, self._unroll)
 
         def share(index: Val, carried: list[Val]) -> list[Val]:
             self._prefetch_share(index, shares)
@@ -111,6 +113,10 @@ class _Block:
         a, panel, *accs = counted_loop(self.b, "share", shares, share, [a, panel, *accs])
         return self._steps(a, panel, accs, rest)
 
+    @property
+    def _unroll(self) -> int:
+        return UNROLL if self.plan.is_fused else 1
+
     def _prefetch_share(self, index: Val, shares: int) -> None:
         unit = self.b.add(self.b.mul(self.number, self.b.const(shares, I64)), index)
         for tile in self.prefetch:
@@ -118,9 +124,9 @@ class _Block:
 
     def _turn(self, _: Val, carried: list[Val]) -> list[Val]:
         a, panel, *accs = carried
-        after = self._steps(a, panel, accs, UNROLL)
-        a_next = _at(self.b, a, UNROLL * self.plan.pack * elem_bytes(self.plan.a_elem))
-        return [a_next, _at(self.b, panel, UNROLL * _row_bytes(self.plan)), *after]
+        after = self._steps(a, panel, accs, self._unroll)
+        a_next = _at(self.b, a, self._unroll * self.plan.pack * elem_bytes(self.plan.a_elem))
+        return [a_next, _at(self.b, panel, self._unroll * _row_bytes(self.plan)), *after]
 
     def _steps(self, a: Val, panel: Val, accs: list[Val], steps: int) -> list[Val]:
         for step in range(steps):
@@ -167,6 +173,8 @@ def _multiply_add(b: Builder, plan: DotPlan, acc: Val, left: Val, right: Val) ->
             return b.call(acc.type, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", [acc, left, right])
         case Compute.I8_QUADS:
             return b.call(acc.type, f"llvm.x86.avx512.vpdpbusd.{bits}", [acc, left, right])
+        case Compute.I16_PAIRS if plan.target.has_vnni:
+            return b.call(acc.type, f"llvm.x86.avx512.vpdpwssd.{bits}", [acc, left, right])
         case Compute.I16_PAIRS:
             name = {512: "avx512.pmaddw.d.512", 256: "avx2.pmadd.wd", 128: "sse2.pmadd.wd"}[bits]
             return b.add(acc, b.call(acc.type, f"llvm.x86.{name}", [left, right]))

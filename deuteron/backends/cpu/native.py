@@ -20,7 +20,8 @@ import numpy as np
 
 from deuteron.backends.cpu.describe_ir import DESCRIBE_IR, describe_structs
 from deuteron.backends.cpu.launcher_ir import LAUNCHER_IR, LAUNCHER_STRUCTS
-from deuteron.backends.cpu.pool_ir import POOL_STRUCTS, has_futex, pool_ir
+from deuteron.backends.cpu.pool_ir import POOL_STRUCTS, pool_ir
+from deuteron.backends.cpu.sleep_ir import has_futex
 from deuteron.backends.cpu.structs import expand
 from deuteron.backends.llvm import compile as llvm_compile
 from deuteron.backends.llvm import object_cache
@@ -86,7 +87,7 @@ class Code:
     """
 
     bind_grid: Callable[[bytes, object, object], Callable[..., Any]]
-    pool_run: Callable[[int, int, int, int, int], int]
+    pool_run: Callable[[int, int, int, int, int, int], int]
     pool_worker: Callable[[int, int, int], int]
     pool_wake: Callable[[int, int], None]
     pool_set_threads: Callable[[int, int], int]
@@ -123,7 +124,9 @@ def load_code(machine: str, futex: bool) -> Code:
     _KEEP.extend([definition, binder])
     return Code(
         _builtin(binder),
-        PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64)(address["pool_run"]),
+        PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p)(
+            address["pool_run"]
+        ),
         CFUNCTYPE(c_int32, c_void_p, c_int32, c_int32)(address["pool_worker"]),
         PYFUNCTYPE(None, c_void_p, c_int32)(address["pool_wake"]),
         PYFUNCTYPE(c_int32, c_void_p, c_int32)(address["pool_set_threads"]),

@@ -15,7 +15,7 @@ import math
 import os
 import threading
 import time
-from ctypes import c_char
+from ctypes import c_char, c_double
 
 from deuteron import config
 from deuteron.backends.cpu import native
@@ -62,12 +62,17 @@ class Pool:
     def threads(self) -> int:
         return self._memory.threads
 
-    def run(self, kernel: int, args: int, programs: int, scratch_bytes: int) -> None:
+    def run(
+        self, kernel: int, args: int, programs: int, scratch_bytes: int, pace: c_double
+    ) -> None:
         """Run the kernel at address `kernel` on the args block at `args` for 0..programs.
 
-        Releases the GIL.  Raises OutOfResources when there is no memory for the scratch.
+        `pace` is the kernel's, 0 at first, and outlives the call.  Releases the GIL.  Raises
+        OutOfResources when there is no memory for the scratch.
         """
-        status = self._code.pool_run(self.address, kernel, args, programs, scratch_bytes)
+        status = self._code.pool_run(
+            self.address, kernel, args, programs, scratch_bytes, ctypes.addressof(pace)
+        )
         if status:
             raise self.scratch_error(status, scratch_bytes)
 

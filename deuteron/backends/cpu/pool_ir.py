@@ -5,9 +5,13 @@ One `%Pool` lives as long as the process.  Its heart is `state`, one word that p
 thread claims a chunk by a compare-and-swap of that word, so nobody waits for a worker that did not
 claim: the caller does whatever is left, and then waits only for chunks begun by others.
 
+Waking a thread costs more than a small kernel takes.  So each kernel has a *pace*, the nanoseconds
+a program took last time (a double, 0 when not known), and a launch expected to be over before the
+workers could help does not call them.
+
 The functions:
 
-    pool_run(pool, kernel, args, programs, scratch_bytes) -> status
+    pool_run(pool, kernel, args, programs, scratch_bytes, pace) -> status
         Run the kernel over `programs` program ids.  Called with the GIL held; releases it.
     pool_worker(pool, tid, parked) -> why
         A worker's life.  Called without the GIL; returns when the worker is to retire, or to park
@@ -22,12 +26,15 @@ The functions:
 
 from __future__ import annotations
 
+from deuteron.backends.cpu.sleep_ir import sleep_ir
 from deuteron.backends.cpu.structs import Struct
 
 MAX_THREADS = 1024
 CHUNKS_PER_THREAD = 8
 SPINS = 1000  # pauses before a thread sleeps: 20 to 70 µs
 ARENA_GRAIN = 1 << 16  # bytes an arena's size is a multiple of
+AWAKE_NS = 3_000  # a launch shorter than this is not shared with workers that spin,
+ASLEEP_NS = 40_000  # and one shorter than this not with workers that sleep
 
 STATUS_OK = 0
 STATUS_NO_MEMORY = 1
@@ -36,24 +43,10 @@ STATUS_OVER_LIMIT = 2
 WORKER_RETIRED = 0
 WORKER_PARKED = 1
 
-_PAUSE = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
-_FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98}
-
-
-def has_futex(machine: str, system: str) -> bool:
-    """True where threads sleep in a Linux futex; elsewhere workers park in Python."""
-    return system == "linux" and machine in _FUTEX_SYSCALL
-
 
 def pool_ir(machine: str, futex: bool) -> str:
-    """The pool's module for `machine` ("x86_64", "aarch64", or another: no pause instruction)."""
-    declare_pause, pause = _PAUSE.get(machine, ("", ""))
-    sleep = _FUTEX.format(number=_FUTEX_SYSCALL[machine]) if futex else _NO_FUTEX
-    body = _POOL.replace("<pause>", pause)
-    return "\n".join([declare_pause, sleep, body])
+    """The pool's module for `machine` ("x86_64", "aarch64" or another)."""
+    return sleep_ir(machine, futex) + _POOL
 
 
 # A block from malloc, its usable bytes, and the next arena of the free list.
@@ -83,44 +76,6 @@ POOL = Struct(
 )  # fmt: skip
 POOL_STRUCTS = (ARENA, POOL)
 
-
-# Sleeping on a word, by the Linux futex.  128 is FUTEX_WAIT and 129 FUTEX_WAKE, both private.
-_FUTEX = """
-declare i64 @syscall(i64, ...)
-
-define internal i1 @sleep_on(ptr %word, i32 %expected) {{
-  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 128, i32 %expected, ptr null)
-  ret i1 true
-}}
-
-define internal void @wake_on(ptr %word, i32 %count) {{
-  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 129, i32 %count)
-  ret void
-}}
-
-define internal void @wake_parked(ptr %pool) {{
-  ret void
-}}
-"""
-
-# Without futex a worker that has spun long enough returns to Python and waits there on a condition,
-# which `wake()` notifies; a caller spins.  `sleep_on` says by false that it cannot sleep.
-_NO_FUTEX = """
-define internal i1 @sleep_on(ptr %word, i32 %expected) {
-  ret i1 false
-}
-
-define internal void @wake_on(ptr %word, i32 %count) {
-  ret void
-}
-
-define internal void @wake_parked(ptr %pool) {
-  %wake = get Pool.notify %pool
-  %r = call ptr @PyObject_CallNoArgs(ptr %wake)
-  call void @forget(ptr %r)
-  ret void
-}
-"""
 
 _POOL = f"""
 declare ptr @malloc(i64)
@@ -215,7 +170,8 @@ define internal i1 @has_work(i64 %state) {{
 
 ; Claim and run chunks until none is left, in the scratch memory of `arena`, then report them done.
 ; A job's fields are read after its claim: they stay as they are until every chunk is reported.
-define internal void @work(ptr %pool, ptr %arena) {{
+; Returns the number of chunks.
+define internal i64 @work(ptr %pool, ptr %arena) {{
 entry:
   %no_memoryp = at Pool.no_memory %pool
   %first = load atomic i64, ptr %pool acquire, align 8
@@ -269,7 +225,7 @@ wake:
   call void @wake_on(ptr %donep, i32 1)
   br label %out
 out:
-  ret void
+  ret i64 %count
 }}
 
 ; ---- a worker -----------------------------------------------------------------------------------
@@ -295,14 +251,14 @@ check:
   %has = call i1 @has_work(i64 %state)
   br i1 %has, label %run, label %idle
 run:
-  call void @work(ptr %pool, ptr %arena)
+  %ran = call i64 @work(ptr %pool, ptr %arena)
   br label %look
 idle:
   %spun1 = add i32 %spun, 1
   %again = icmp slt i32 %spun1, %spins
   br i1 %again, label %spin, label %sleep
 spin:
-  <pause>
+  call void @pause()
   br label %look
 sleep:
   ; Either the launching thread sees this sleeper, or this thread sees its new state.
@@ -406,7 +362,7 @@ busy:
   br i1 %again, label %spin, label %announce
 spin:
   %spun1 = add i32 %spun, 1
-  <pause>
+  call void @pause()
   br label %look
 announce:
   store atomic i32 1, ptr %waitingp seq_cst, align 4
@@ -417,20 +373,56 @@ doze:
   %slept = call i1 @sleep_on(ptr %donep, i32 %done)
   br label %sleep
 sleep:
-  <pause>
+  call void @pause()
   br label %look
 out:
   ret void
 }}
 
+; Keep what a program took, when time has passed since `begin`.
+define internal void @note_pace(ptr %pace, i64 %begin, i64 %programs) {{
+entry:
+  %end = call i64 @now()
+  %elapsed = sub i64 %end, %begin
+  %known = icmp sgt i64 %elapsed, 0
+  %some = icmp sgt i64 %programs, 0
+  %both = and i1 %known, %some
+  br i1 %both, label %keep, label %out
+keep:
+  %time = sitofp i64 %elapsed to double
+  %count = sitofp i64 %programs to double
+  %each = fdiv double %time, %count
+  store atomic double %each, ptr %pace monotonic, align 8
+  br label %out
+out:
+  ret void
+}}
+
+; True unless the launch will be over before the workers could help.
+define internal i1 @worth_sharing(ptr %pool, i64 %programs, ptr %pace) {{
+  %each = load atomic double, ptr %pace monotonic, align 8
+  %count = sitofp i64 %programs to double
+  %expected = fmul double %each, %count
+  %sleepers = call i32 @sleepers(ptr %pool)
+  %asleep = icmp ne i32 %sleepers, 0
+  %least = select i1 %asleep, double {ASLEEP_NS}.0, double {AWAKE_NS}.0
+  %long = fcmp oge double %expected, %least
+  %unknown = fcmp oeq double %each, 0.0
+  %worth = or i1 %long, %unknown
+  ret i1 %worth
+}}
+
 ; True when this call now owns the workers: there is work for two, and nobody else owns them.
-define internal i1 @own(ptr %pool, i64 %programs, i32 %threads) {{
+define internal i1 @own(ptr %pool, i64 %programs, i32 %threads, ptr %pace) {{
 entry:
   %busyp = at Pool.busy %pool
   %many = icmp sgt i64 %programs, 1
   %team = icmp sgt i32 %threads, 1
   %both = and i1 %many, %team
-  br i1 %both, label %ask, label %no
+  br i1 %both, label %consider, label %no
+consider:
+  %worth = call i1 @worth_sharing(ptr %pool, i64 %programs, ptr %pace)
+  br i1 %worth, label %ask, label %no
 ask:
   %pair = cmpxchg ptr %busyp, i32 0, i32 1 seq_cst seq_cst
   %won = extractvalue {{ i32, i1 }} %pair, 1
@@ -450,17 +442,28 @@ no:
   ret i1 false
 }}
 
-; One thread does it all.
-define internal void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch) {{
+; One thread does it all.  A single program is never shared, so its pace is of no interest.
+define internal void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch, ptr %pace) {{
+entry:
   %thread = call ptr @PyEval_SaveThread()
+  %single = icmp sle i64 %programs, 1
+  br i1 %single, label %plain, label %timed
+plain:
   call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch)
+  br label %out
+timed:
+  %begin = call i64 @now()
+  call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch)
+  call void @note_pace(ptr %pace, i64 %begin, i64 %programs)
+  br label %out
+out:
   call void @PyEval_RestoreThread(ptr %thread)
   ret void
 }}
 
 ; The caller and the workers share it.  1 when a worker found no memory, else 0.
 define internal i32 @run_together(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                                  i32 %threads, ptr %arena) {{
+                                  i32 %threads, ptr %arena, ptr %pace) {{
 entry:
   %busyp = at Pool.busy %pool
   %no_memoryp = at Pool.no_memory %pool
@@ -480,7 +483,11 @@ wake:
   call void @pool_wake(ptr %pool, i32 %most)
   br label %share
 share:
-  call void @work(ptr %pool, ptr %arena)
+  %begin = call i64 @now()
+  %ran = call i64 @work(ptr %pool, ptr %arena)
+  %chunk = get Pool.chunk %pool
+  %mine = mul i64 %ran, %chunk
+  call void @note_pace(ptr %pace, i64 %begin, i64 %mine)
   call void @await(ptr %pool, i32 %chunks)
   %no_memory = load atomic i32, ptr %no_memoryp monotonic, align 4
   store atomic i32 0, ptr %busyp seq_cst, align 4
@@ -488,9 +495,8 @@ share:
   ret i32 %no_memory
 }}
 
-define i32 @pool_run(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes) {{
+define i32 @pool_run(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes, ptr %pace) {{
 entry:
-  %busyp = at Pool.busy %pool
   %threads = get Pool.threads %pool
   %limit = get Pool.scratch_limit %pool
   %team = zext i32 %threads to i64
@@ -506,14 +512,14 @@ fill:
   %no_scratch = icmp eq ptr %scratch, null
   br i1 %no_scratch, label %give_up, label %choose
 choose:
-  %together = call i1 @own(ptr %pool, i64 %programs, i32 %threads)
+  %together = call i1 @own(ptr %pool, i64 %programs, i32 %threads, ptr %pace)
   br i1 %together, label %shared, label %alone
 shared:
   %status = call i32 @run_together(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                                   i32 %threads, ptr %arena)
+                                   i32 %threads, ptr %arena, ptr %pace)
   br label %out
 alone:
-  call void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch)
+  call void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch, ptr %pace)
   br label %out
 out:
   %result = phi i32 [ %status, %shared ], [ {STATUS_OK}, %alone ]

@@ -97,6 +97,11 @@ class Singles:
 
     def _copies(self, pairs: Sequence[tuple[Value, Buffer]]) -> None:
         """Put values of one shape into given places, in one nest."""
+        if not pairs[0][0].type.shape:
+            for value, buffer in pairs:
+                stored = self.chunks.get(value, Index(())).val
+                self.chunks.memory.write(buffer, value.type.element, Index(()), stored)
+            return
         sinks: list[Assign] = []
         for value, buffer in pairs:
             home = Value(value.type, "view")

@@ -8,24 +8,20 @@ depends on the CPU (vector width, which dot instruction, compile flags, cache ke
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
-
-import llvmlite.binding as llvm
 
 from deuteron import config
+from deuteron.backends.llvm.compile import Machine, host_machine
 from deuteron.errors import UserError
+
+_X86_TRIPLES = ("x86_64", "amd64")
 
 _V2 = frozenset({"sse", "sse2", "cx16", "popcnt", "sahf", "sse3", "ssse3", "sse4.1", "sse4.2"})
 _V3 = _V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-_ICELAKE = _V4 | {"avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq", "avx512ifma"} | {
-    "avx512vnni",
-    "gfni",
-    "vaes",
-    "vpclmulqdq",
-}  # fmt: skip
-_ZEN4 = _ICELAKE | {"avx512bf16"}
-_SAPPHIRE_RAPIDS = _ZEN4 | {"avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"}
+_CASCADE_LAKE = _V4 | {"avx512vnni"}
+_ICE_LAKE = _CASCADE_LAKE | {"avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq"}
+_ZEN_4 = _ICE_LAKE | {"avx512bf16"}
+_SAPPHIRE_RAPIDS = _ZEN_4 | {"avx512fp16", "avxvnni", "amx-tile", "amx-int8", "amx-bf16"}
 
 # What LLVM implies by a CPU name, restricted to what code generation asks about.  The names are
 # those that DEUTERON_CPU may take.
@@ -35,15 +31,22 @@ X86_CPUS: dict[str, frozenset[str]] = {
     "x86-64-v3": _V3,
     "x86-64-v4": _V4,
     "haswell": _V3,
+    "broadwell": _V3,
     "skylake": _V3,
+    "alderlake": _V3 | {"avxvnni"},
+    "znver1": _V3,
     "znver2": _V3,
     "znver3": _V3,
     "skylake-avx512": _V4,
-    "cascadelake": _V4 | {"avx512vnni"},
-    "icelake-server": _ICELAKE,
-    "znver4": _ZEN4,
-    "znver5": _ZEN4 | {"avxvnni"},
+    "cascadelake": _CASCADE_LAKE,
+    "cooperlake": _CASCADE_LAKE | {"avx512bf16"},
+    "icelake-server": _ICE_LAKE,
+    "rocketlake": _ICE_LAKE,
+    "znver4": _ZEN_4,
+    "znver5": _ZEN_4 | {"avxvnni"},
     "sapphirerapids": _SAPPHIRE_RAPIDS,
+    "emeraldrapids": _SAPPHIRE_RAPIDS,
+    "graniterapids": _SAPPHIRE_RAPIDS,
 }
 AARCH64_CPUS: dict[str, frozenset[str]] = {
     name: frozenset({"neon"})
@@ -67,7 +70,7 @@ class CpuTarget:
     @property
     def is_x86(self) -> bool:
         """x86-64, by its triple."""
-        return self.triple.startswith(("x86_64", "amd64"))
+        return self.triple.startswith(_X86_TRIPLES)
 
     @property
     def feature_string(self) -> str:
@@ -122,7 +125,7 @@ class CpuTarget:
 
     @property
     def has_vnni(self) -> bool:
-        """`vpdpbusd` (u8 × s8, four products a lane) on the vectors of `vector_bits`."""
+        """`vpdpbusd` (u8 × s8, four a lane) and `vpdpwssd` on vectors of `vector_bits`."""
         if self.vector_bits == 512:
             return "avx512vnni" in self.features
         return self.vector_bits == 256 and "avxvnni" in self.features
@@ -134,24 +137,13 @@ class CpuTarget:
         return f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
 
 
-@lru_cache(maxsize=1)
-def _detected() -> CpuTarget:
-    flags: dict[str, bool] = dict(llvm.get_host_cpu_features())
-    return CpuTarget(
-        triple=llvm.get_process_triple(),
-        cpu=llvm.get_host_cpu_name(),
-        features=frozenset(name for name, on in flags.items() if on),
-        disabled=frozenset(name for name, on in flags.items() if not on),
-    )
-
-
 def named_target(cpu: str, triple: str | None = None) -> CpuTarget:
     """The target of that LLVM CPU name (a key of `X86_CPUS` or `AARCH64_CPUS`).
 
     Raises UserError when the name is unknown or belongs to another architecture.
     """
-    triple = triple or llvm.get_process_triple()
-    table = X86_CPUS if triple.startswith(("x86_64", "amd64")) else AARCH64_CPUS
+    triple = triple or host_machine().triple
+    table = X86_CPUS if triple.startswith(_X86_TRIPLES) else AARCH64_CPUS
     if cpu not in table:
         raise UserError(
             f"unknown CPU {cpu!r} for {triple}\n"
@@ -163,5 +155,16 @@ def named_target(cpu: str, triple: str | None = None) -> CpuTarget:
 
 def host_target() -> CpuTarget:
     """The CPU to compile for: DEUTERON_CPU when set, else the one this process runs on."""
-    cpu = config.target_cpu()
-    return named_target(cpu) if cpu else _detected()
+    machine = host_machine()
+    named = config.target_cpu()
+    return named_target(named, machine.triple) if named else _detected_target(machine)
+
+
+def _detected_target(machine: Machine) -> CpuTarget:
+    flags = [flag for flag in machine.features.split(",") if flag]
+    return CpuTarget(
+        triple=machine.triple,
+        cpu=machine.cpu,
+        features=frozenset(flag[1:] for flag in flags if flag.startswith("+")),
+        disabled=frozenset(flag[1:] for flag in flags if flag.startswith("-")),
+    )

@@ -43,16 +43,21 @@ def maximum(dtype: DType, a: Array, b: Array, propagate_nan: bool) -> Array:
 
 
 # -- integers -------------------------------------------------------------------------------------
+def _divisor(b: Array) -> Array:
+    """The divisor with zeros, whose quotients may be anything, replaced by ones."""
+    return np.where(b == 0, b.dtype.type(1), b)
+
+
 def remainder(a: Array, b: Array) -> Array:
     """C's `%`: of the dividend's sign; 0 where the divisor is 0."""
-    return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b))).astype(a.dtype)
+    return np.where(b == 0, a.dtype.type(0), np.fmod(a, _divisor(b)))
 
 
 def quotient(a: Array, b: Array) -> Array:
     """C's `/`: toward zero; 0 where the divisor is 0."""
-    divisor = np.where(b == 0, 1, b).astype(b.dtype)
-    exact = np.subtract(a, remainder(a, divisor))
-    return np.where(b == 0, 0, exact // divisor).astype(a.dtype)
+    divisor = _divisor(b)
+    exact = np.subtract(a, np.fmod(a, divisor)) // divisor
+    return np.where(b == 0, a.dtype.type(0), exact)
 
 
 def high_product(a: Array, b: Array) -> Array:
@@ -124,7 +129,7 @@ def _add_to_odd(a: Array, b: Array) -> Array:
     from_b = total - a
     error = (a - (total - from_b)) + (b - from_b)  # Knuth's TwoSum: a + b = total + error
     inexact = np.isfinite(total) & (error != 0)
-    even = total.view(np.uint64) & 1 == 0
+    even = total.view(np.uint64) & np.uint64(1) == 0
     toward = np.where(error > 0, np.inf, -np.inf)
     return np.where(inexact & even, np.nextafter(total, toward), total)
 

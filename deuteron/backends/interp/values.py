@@ -157,7 +157,7 @@ def decode(bits: Array, dtype: DType) -> Array:
     if dtype == int1:
         return np.asarray(bits != 0)
     if dtype == bfloat16:
-        return (bits.astype(np.uint32) << 16).view(np.float32)
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if dtype.is_fp8():
         magnitude = _fp8_magnitudes(dtype)[bits & 0x7F]
         return np.where(bits & 0x80, -magnitude, magnitude)

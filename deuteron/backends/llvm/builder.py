@@ -96,6 +96,8 @@ class Builder:
     def __init__(self, block: str = "entry") -> None:
         self.code = Code(block)
         self.declares: dict[str, str] = {}
+        # Module-level constants: name to definition without the name.
+        self.globals: dict[str, str] = {}
         self._next = 0
 
     # -- raw text ---------------------------------------------------------------------------

@@ -212,18 +212,22 @@ def _bounded(predicate: str, x: Num, limit: float) -> Num:
 
 
 def sqrt(x: Num) -> Num:
+    """√x, correctly rounded."""
     return Num(x.b, x.b.sqrt(x.val))
 
 
 def trunc(x: Num) -> Num:
+    """x without its fraction."""
     return Num(x.b, x.b.trunc_toward_zero(x.val))
 
 
 def round_even(x: Num) -> Num:
+    """The nearest integer, halves to even."""
     return Num(x.b, x.b.round_even(x.val))
 
 
 def copysign(magnitude: Operand, sign: Num) -> Num:
+    """|magnitude| with the sign bit of `sign`."""
     return Num(sign.b, sign.b.copysign(sign.lift(magnitude).val, sign.val))
 
 
@@ -279,10 +283,12 @@ def two_product(a: Num, b: Operand) -> Pair:
 
 # -- working in a wider format --------------------------------------------------------------
 def widen(x: Num) -> Num:
+    """A float as a double."""
     return x.convert("fpext", "double")
 
 
 def narrow(x: Num) -> Num:
+    """A double rounded to float."""
     return x.convert("fptrunc", "float")
 
 
@@ -307,13 +313,12 @@ CONSTANTS = {
     "ln10": "2.302585092994045684017991454684364207601101488628772976033328",
     "log10e": "0.434294481903251827651128918916605082294397005803666566114454",
     "pi": "3.14159265358979323846264338327950288419716939937510582097494459230689195818",
-    "inv_pi": "0.318309886183790671537767526745028724068919291480912897495335",
 }
 
 
 @cache
 def words(name: str, elem: str, count: int = 2, scale: float = 1.0) -> tuple[float, ...]:
-    """The constant times `scale` as an unevaluated sum of `count` floats of a format, largest first."""
+    """The constant times `scale` as the sum of `count` numbers of a format, largest first."""
     left = Fraction(CONSTANTS[name]) * Fraction(scale)
     parts: list[float] = []
     for _ in range(count):

@@ -83,7 +83,7 @@ def log1p(x: Num) -> Num:
     n, f, exponent = _split(u, denormals=False)
     # u has lost low bits of x.  2^-n (1 + x) - 1 keeps them; for huge x there are none to lose,
     # and 2^-n might be denormal.
-    scale = pow2(x.bits().lift(2 * fmt.bias) - exponent)
+    scale = pow2(2 * fmt.bias - exponent)
     f = where(x < 2.0**60, fma(x, scale, scale - 1.0), f)
     result = _with_poles(u, _plus_exponent(n, "ln2", _log1p_small(f)))
     return copysign(result, x)
@@ -95,7 +95,7 @@ def acosh(x: Num) -> Num:
     # x² may overflow; up there x + sqrt(x² - 1) is 2 x.
     huge = x > 2.0**60
     y = log1p(where(huge, x, t + sqrt(fma(t, t, t + t))))
-    return where(huge, y + LN2, y)
+    return where(x < 1.0, math.nan, where(huge, y + LN2, y))
 
 
 def asinh(x: Num) -> Num:
@@ -111,6 +111,15 @@ def atanh(x: Num) -> Num:
     """The y whose tanh is x."""
     a = abs(x)
     return copysign(0.5 * log1p((a + a) / (1.0 - a)), x)
+
+
+def log_with_rest(x: Num) -> Pair:
+    """(log x, what its last rounding lost); no rest where the logarithm is infinite or NaN."""
+    n, f, _ = _split(x)
+    high, low = words("ln2", x.format.elem)
+    rest = fma(n, low, _log1p_small(f))
+    result = fma(n, high, rest)
+    return _with_poles(x, result), fma(n, high, -result) + rest
 
 
 def log_sum(x: Num) -> Pair:
@@ -163,7 +172,7 @@ def _split(x: Num, denormals: bool = True) -> tuple[Num, Num, Num]:
 
 
 def _log1p_small(f: Num, base: str | None = None) -> Num:
-    """log(1 + f) for 1 + f in [√½, √2), times the constant `base` (1 / log of the base) if given."""
+    """log(1 + f) for 1 + f in [√½, √2), times the constant `base` (log2e or log10e) if given."""
     q = poly(f, _Q[f.format.elem])
     if base is None:
         return fma(q, f * f, f)

@@ -12,7 +12,6 @@ from deuteron.backends.llvm.math_core import (
     fma,
     narrow,
     sqrt,
-    through_double,
     trunc,
     two_product,
     where,
@@ -20,11 +19,6 @@ from deuteron.backends.llvm.math_core import (
 )
 from deuteron.backends.llvm.math_exp import exp, exp_sum
 from deuteron.backends.llvm.math_log import log, log_sum
-
-
-def square_root(x: Num) -> Num:
-    """√x, correctly rounded."""
-    return sqrt(x)
 
 
 def rsqrt(x: Num) -> Num:

@@ -2,12 +2,15 @@
 
 sin, cos and tan share one reduction to [-π/4, π/4].  All polynomials are minimax fits (Remez).
 
-Large arguments are a matter of the reduction.  In float, `_reduce` is good for every finite
-argument.  In double, it is for |x| < 2^47 (1.4e14).
+Large arguments are a matter of the reduction.  In float it is right for every finite argument.  In
+double it is for |x| < 2^47 (1.4e14); beyond, where neighbouring doubles are 1/32 of a radian and
+more apart, the result is NaN: a thousand bits of π for every argument would cost more than the
+function itself, and a wrong number is worse than none.
 """
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 from deuteron.backends.llvm.math_core import (
@@ -27,9 +30,9 @@ from deuteron.backends.llvm.math_core import (
     words,
 )
 
-# (sin r / r - 1) / r² and (cos r - 1 + r² / 2) / r⁴ in r².  Double: |r| <= π/4, relative error of sin
-# and cos 2^-57.9 and 2^-63.8.  Float: |r| <= 1.06, because `_reduce` may pass π/4 when x is huge;
-# error 2^-30.9 and 2^-28.4.
+# (sin r / r - 1) / r² and (cos r - 1 + r² / 2) / r⁴ in r².  Double: |r| <= π/4, relative error of
+# sin and cos 2^-57.9 and 2^-63.8.  Float: |r| <= 1.06, because `_reduce` may pass π/4 when x is
+# huge; 2^-30.9 and 2^-28.4.
 _SIN = {
     "float": (-0.166666657, 0.00833326951, -0.000198285896, 2.65822996e-06),
     "double": (
@@ -70,6 +73,9 @@ _ATAN = {
         1.323005057575466e-05,
     ),
 }  # fmt: skip
+
+# Above, n π/2 is no longer exact enough (see `_reduce`).
+_DOUBLE_LIMIT = 2.0**47
 
 # Where the reduction of float arguments changes its factor 2^e, and e (see `_fold`).
 _FOLDS = ((2.0**48, 19), (2.0**72, 48), (2.0**102, 79))
@@ -143,16 +149,16 @@ def _reduce(x: Num) -> Pair:
     """
     if x.format.elem == "float":
         head, tail = _fold(x)
-        quarters, n = round_scaled(head, *words("inv_pi", "double", 1, 2.0))
+        quarters, n = round_scaled(head, 2.0 / math.pi)
         high, low = words("pi", "double", scale=0.5)
         r = narrow(fma(quarters, -low, fma(quarters, -high, head)) + tail)
         return r, n.convert("trunc", "i32")
     # Three words of π make the result relatively exact even where x is closest to n π/2.
-    quarters, n = round_scaled(x, *words("inv_pi", "double", 1, 2.0))
+    quarters, n = round_scaled(x, 2.0 / math.pi)
     r = x
     for word in words("pi", "double", 3, 0.5):
         r = fma(quarters, -word, r)
-    return r, n
+    return where(x < _DOUBLE_LIMIT, r, math.nan), n
 
 
 def _fold(x: Num) -> Pair:

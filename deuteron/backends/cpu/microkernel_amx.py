@@ -1,0 +1,133 @@
+"""The dot microkernel on Intel AMX: bfloat16 pairs, one tile instruction per 16 x 16 x 32 products.
+
+A tile register holds 16 rows of 64 bytes.  A 32 x 32 block of C is four of them, multiplied by two
+tiles of A and two of B for every 32 steps of K.  A is read row-major as it lies; B's panels of
+pairs are what the instruction wants.  Source: Intel 64 and IA-32 Architectures Software Developer's
+Manual, volume 2, TDPBF16PS, and volume 1, chapter 18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deuteron.backends.cpu.dot_plan import DotPlan, elem_bytes
+from deuteron.backends.cpu.loops import counted_loop
+from deuteron.backends.llvm.builder import I8, I64, Builder, LType, Val
+
+TILE_ROWS = 16
+TILE_K = 32
+TILE_BYTES = 64
+CONFIG = "amx_tiles"
+# C in registers 0 to 3, A in 4 and 5, B in 6 and 7.
+FIRST_A, FIRST_B = 4, 6
+
+
+def fits_tiles(m: int, n: int, k: int) -> bool:
+    """Whether a dot is made of whole tiles."""
+    return m % TILE_ROWS == 0 and n % TILE_ROWS == 0 and k % TILE_K == 0
+
+
+def emit_dot_amx(
+    b: Builder, plan: DotPlan, a_ptr: Val, b_ptr: Val, c_ptr: Val, *, zero_init: bool
+) -> None:
+    """Emit `C = A @ B` when `zero_init`, else `C += A @ B`, as `microkernel.emit_dot` does."""
+    b.declare("void", "llvm.x86.ldtilecfg", ["ptr"])
+    b.declare("void", "llvm.x86.tilerelease", [])
+    b.globals[CONFIG] = _configuration()
+    b.do(f"call void @llvm.x86.ldtilecfg(ptr @{CONFIG})")
+    full, rest = divmod(plan.m, 2 * TILE_ROWS)
+
+    def panel(j: Val, _: list[Val]) -> list[Val]:
+        panel_ptr = _moved(b, b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
+        columns = _moved(b, c_ptr, j, plan.nr * plan.acc.storage_bytes)
+
+        def block(i: Val, rows: int) -> None:
+            a_block = _moved(b, a_ptr, i, 2 * TILE_ROWS * plan.lda * elem_bytes(plan.a_elem))
+            c_block = _moved(b, columns, i, 2 * TILE_ROWS * plan.ldc * plan.acc.storage_bytes)
+            _Block(b, plan, rows, plan.nr // TILE_ROWS).emit(a_block, panel_ptr, c_block, zero_init)
+
+        def full_block(i: Val, _: list[Val]) -> list[Val]:
+            block(i, 2)
+            return []
+
+        if full:
+            counted_loop(b, "rows", full, full_block)
+        if rest:
+            block(b.const(full, I64), 1)
+        return []
+
+    counted_loop(b, "panel", plan.panels, panel)
+    b.do("call void @llvm.x86.tilerelease()")
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of `rows` by `columns` tiles of C."""
+
+    b: Builder
+    plan: DotPlan
+    rows: int
+    columns: int
+
+    def emit(self, a: Val, panel: Val, c: Val, zero_init: bool) -> None:
+        c_pitch = self.plan.ldc * self.plan.acc.storage_bytes
+        for r in range(self.rows):
+            for q in range(self.columns):
+                if zero_init:
+                    self._call("tilezero", [self._register(r, q)])
+                else:
+                    self._load(self._register(r, q), self._c_tile(c, r, q), c_pitch)
+        counted_loop(self.b, "k", self.plan.k // TILE_K, lambda i, _: self._step(i, a, panel))
+        for r in range(self.rows):
+            for q in range(self.columns):
+                tile = self._c_tile(c, r, q)
+                self._call("tilestored64", [self._register(r, q), tile, self._stride(c_pitch)])
+
+    def _step(self, i: Val, a: Val, panel: Val) -> list[Val]:
+        a_pitch = self.plan.lda * elem_bytes(self.plan.a_elem)
+        b_pitch = self.columns * TILE_BYTES
+        a_at = _moved(self.b, a, i, TILE_BYTES)
+        b_at = _moved(self.b, panel, i, TILE_ROWS * b_pitch)
+        for q in range(self.columns):
+            self._load(FIRST_B + q, self.b.gep("i8", b_at, q * TILE_BYTES), b_pitch)
+        for r in range(self.rows):
+            self._load(FIRST_A + r, self.b.gep("i8", a_at, r * TILE_ROWS * a_pitch), a_pitch)
+            for q in range(self.columns):
+                numbers = [self._register(r, q), FIRST_A + r, FIRST_B + q]
+                self._call("tdpbf16ps", list(numbers))
+        return []
+
+    def _register(self, row: int, column: int) -> int:
+        return 2 * row + column
+
+    def _c_tile(self, c: Val, row: int, column: int) -> Val:
+        pitch = self.plan.ldc * self.plan.acc.storage_bytes
+        return self.b.gep("i8", c, row * TILE_ROWS * pitch + column * TILE_BYTES)
+
+    def _stride(self, pitch: int) -> Val:
+        return self.b.const(pitch, I64)
+
+    def _load(self, register: int, pointer: Val, pitch: int) -> None:
+        self._call("tileloadd64", [register, pointer, self._stride(pitch)])
+
+    def _call(self, name: str, args: list[int | Val] | list[int]) -> None:
+        """A tile instruction; register numbers are immediates."""
+        values = [a if isinstance(a, Val) else self.b.const(a, I8) for a in args]
+        self.b.call(None, f"llvm.x86.{name}", values)
+
+
+def _moved(b: Builder, pointer: Val, index: Val, stride_bytes: int) -> Val:
+    if index.text == "0":
+        return pointer
+    return b.gep("i8", pointer, b.mul(index, b.const(stride_bytes, I64)))
+
+
+def _configuration() -> str:
+    """Palette 1, all eight tiles 16 rows of 64 bytes."""
+    layout = bytearray(64)
+    layout[0] = 1
+    for tile in range(8):
+        layout[16 + 2 * tile] = TILE_BYTES
+        layout[48 + tile] = TILE_ROWS
+    body = ", ".join(f"i8 {byte}" for byte in layout)
+    return f"internal unnamed_addr constant {LType('i8', 64)} <{body}>, align 64"
