@@ -80,6 +80,17 @@ def join_and_split(k: Kernel, x: Value, y: Value) -> Value:
     return k.op("select", k.op("lt", left, right), k.op("max", right, x), k.op("min", left, y))
 
 
+def split_in_loop(k: Kernel, x: Value, y: Value) -> Value:
+    """Half of a join, taken before a loop and used in each of its trips."""
+    half = k.op("max", k.b.ops("split", k.op("join", x, y))[0], y)
+
+    def body(i: Value, carried: Value) -> Sequence[Value]:
+        return (k.op("sub", half, carried),)
+
+    block = k.block([I32, x.type], body)
+    return k.b.for_((k.const(0), k.const(3), k.const(1)), (x,), block, {})[0]
+
+
 def join_scalars(k: Kernel, x: Value, y: Value) -> Value:
     """Two scalars become a tile of two and scalars again."""
     smallest = k.combine([x.type.dtype], lambda a, b: (k.op("min", a, b),))
@@ -127,7 +138,8 @@ def shape_recipes() -> list[Recipe]:
         ("join", flat, join), ("join", (8, 4), join), ("interleave", flat, interleave),
         ("interleave", (4, 8), interleave), ("split", flat, split), ("split", (4, 32), split),
         ("join_and_split", flat, join_and_split), ("join_and_split", (8, 4), join_and_split),
-        ("join_scalars", flat, join_scalars), ("cat0", flat, partial(cat, 0)),
+        ("split_in_loop", flat, split_in_loop), ("join_scalars", flat, join_scalars),
+        ("cat0", flat, partial(cat, 0)),
         ("cat0", square, partial(cat, 0)),
         ("cat1", (8, 16), partial(cat, 1)), ("outer", (16,), outer_product),
         ("broadcast_middle", (4, 16), broadcast_middle), ("splats", (32,), splats),

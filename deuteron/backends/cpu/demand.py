@@ -63,10 +63,12 @@ class Demand:
         return known
 
     def _find_sources(self, value: Value) -> dict[Value, bool]:
-        if not self.is_virtual(value):
-            return {value: True}
         op = value.op
-        assert op is not None
+        if op is not None and op.name == "split" and value.type.shape:
+            # A view of its operand's buffer.
+            return dict.fromkeys(self.sources(op.operands[0]), False)
+        if op is None or not self.is_virtual(value):
+            return {value: True}
         found: dict[Value, bool] = {}
         identity = op.name not in _SHAPE_OPS
         for operand in op.operands:

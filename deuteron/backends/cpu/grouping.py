@@ -84,7 +84,9 @@ class Grouper:
             self._single(node)
         elif node.name in ("join", "cat", "reshape") and node.result in self.demand.kept:
             self._single(node)
-        elif node.name == "split" or (node.results and self.demand.is_computed(node.result)):
+        elif node.name == "split" and node.result.type.shape:
+            return
+        elif node.results and self.demand.is_computed(node.result):
             return
         else:
             self._single(node)
@@ -171,6 +173,8 @@ class Grouper:
     # -- orientation ------------------------------------------------------------------------
     def _group_for(self, sink: Sink) -> Group:
         axis, rows = self._axis(sink), None
+        if isinstance(sink, Pack) and not self._packs_along(sink, axis):
+            axis = len(sink.shape) - 1
         folded = sink.node.axis if isinstance(sink, Fold) else None
         last = len(sink.shape) - 1
         if isinstance(sink, Pack):
@@ -194,6 +198,13 @@ class Grouper:
             if wanted is not None and sink.shape[wanted] > 1:
                 return wanted
         return axis
+
+    def _packs_along(self, sink: Pack, axis: int) -> bool:
+        """Whether chunks along K of B hold whole packs."""
+        if sink.side == "a" or axis != len(sink.shape) - 2:
+            return True
+        lanes = _divisor(sink.shape[axis], self.p.target.lanes(32))
+        return lanes > 1 and lanes % sink.plan.pack == 0
 
     def _pack_rows(self, sink: Pack, axis: int) -> tuple[int, int] | None:
         rank = len(sink.shape)

@@ -28,6 +28,8 @@ PackKey = tuple[Value, str, int]
 # Below these costs of one chunk of all sinks, four or two chunks are written side by side.
 COST_OF_FOUR = 24
 COST_OF_TWO = 90
+# A nest that costs more than this is not written again without masks: they are little beside it.
+WORTH_COPYING = 100
 # A stream of stores at least this long goes past the caches.
 NONTEMPORAL_BYTES = 8 << 20
 
@@ -137,6 +139,8 @@ class Nests:
     def _versions(self, group: Group) -> list[Val]:
         """The nest, and where its masks may hold throughout, a copy without them before it."""
         self._targets: dict[Sink, dict[Value, Buffer]] = {s: self._own_buffers(s) for s in group.sinks}
+        if group.rows is not None or self._cost(group) > WORTH_COPYING:
+            return self._nest(group)
         extents = held_masks(self.plan.demand, group)
         streams = self._streams(group)
         if not extents and not streams:
@@ -226,10 +230,15 @@ class Nests:
         size = group.shape[group.axis]
         return min(size & -size, native)
 
+    def _cost(self, group: Group) -> int:
+        """Of one chunk of all sinks, in vector additions."""
+        values = [v for s in group.sinks for v in s.inputs if v.type.shape]
+        return sum(self.plan.demand.cost(v) for v in values)
+
     def _unroll(self, group: Group, lanes: int) -> int:
         if group.rows is not None:
             return 1
-        cost = sum(self.plan.demand.cost(v) for s in group.sinks for v in s.inputs if v.type.shape)
+        cost = self._cost(group)
         wanted = 4 if cost <= COST_OF_FOUR else 2 if cost <= COST_OF_TWO else 1
         trips = group.shape[group.axis] // lanes
         while trips % wanted:

@@ -65,6 +65,8 @@ class Singles:
                 self._cat(op)
             case "reshape":
                 self._reshape(op)
+            case "split":
+                self._split_pair(op)
             case "print":
                 self._print(op)
             case "assert":
@@ -118,6 +120,14 @@ class Singles:
         shape, strides = op.operands[0].type.shape, buffer.strides[:-1]
         views = [buffer.strided(shape, strides, side) for side in range(2)]
         self._copies(list(zip(op.operands, views, strict=True)))
+
+    def _split_pair(self, op: Op) -> None:
+        """Two elements as two scalars."""
+        for side, result in enumerate(op.results):
+            pair = self.chunks.buffers[op.operands[0]]
+            element = result.type.element
+            one = pair.strided((), (), side)
+            self._scalar(result, self._here(lambda o=one, e=element: self.chunks.memory.read(o, e, Index(()))))
 
     def _cat(self, op: Op) -> None:
         buffer = self._result_buffer(op.result)

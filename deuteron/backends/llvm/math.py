@@ -4,12 +4,12 @@ Each function is a sequence of plain LLVM instructions (arithmetic, fma, sqrt, s
 operations; the target must have fma in hardware) without branches, tables in memory or calls, for
 scalars and vectors of any width.  What is promised, in units in the last place (ULP) of the result:
 
-    float   2 ULP; 3 for tan and asin
-    double  2 ULP for exp*, log*, sin, cos, erf and roots; 4 for the rest
+    float   2; 2.5 for asin, acosh, asinh, atanh, sinh; 3.5 for tan
+    double  2 for exp*, log*, sin, cos, erf, pow and roots; 4 for the rest
 
 over the whole range of the format, denormals, infinities and NaN included.  The exceptions: sin,
-cos and tan of doubles from 2^47 on are NaN, and lgamma near its zeros at negative arguments has
-that error relative to 1.  `fmod`, `round`, `rint` and `sqrt` are exact or correctly rounded.
+cos and tan of doubles from 2^47 on are NaN, and the error of lgamma at negative arguments is
+relative to 1 where the result is smaller.  fmod, round, rint and sqrt are correctly rounded.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def exp(x: Num) -> Num:
 
 
 def exp_sum(x: Num, tail: Num | None = None) -> Num:
-    """e^(x + tail) for a tail below half a unit in the last place of x."""
+    """e^(x + tail) for a tail of a few units in the last place of x at most."""
     elem = x.format.elem
     high, low = words("ln2", elem, scale=2.0)
     t = at_most(x, _LOG2_RANGE[elem][1] * LN2)
@@ -164,10 +164,10 @@ def _tanh_float(x: Num) -> Num:
     r = fma(n, -low, fma(n, -high, t))
     s = pow2(biased)
     e = fma(fma(poly(r, _EXP_NARROW), r * r, r), s, s)
-    outer = copysign(1.0 - 2.0 / (e + 1.0), x)
-    square = x * x
-    inner = fma(poly(square, _TANH), square * x, x)
-    return where(y < 0.55, inner, outer)
+    outer = 1.0 - 2.0 / (e + 1.0)
+    square = y * y
+    inner = fma(poly(square, _TANH), square * y, y)
+    return copysign(where(y < 0.55, inner, outer), x)
 
 
 def _tanh_double(x: Num) -> Num:
@@ -194,4 +194,4 @@ def _half_expm1(x: Num) -> Num:
     """(e^|x| - 1) / 2; infinite only where cosh x is."""
     _, high = _LOG2_RANGE[x.format.elem]
     # Quartered: half of e^|x| can be finite where 2^(n - 1) is not.
-    return _expm1_scaled(at_most(abs(x), (high + 1.0) * LN2), 2) * 2.0
+    return _expm1_scaled(at_most(abs(x), (high + 0.75) * LN2), 2) * 2.0
