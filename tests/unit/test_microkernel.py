@@ -287,10 +287,11 @@ TARGETS = [named_target(cpu, X86) for cpu in ("x86-64-v2", "x86-64-v3", "x86-64-
     bits=st.sampled_from([32, 64]),
     m=st.integers(1, 300),
     n=st.integers(1, 300),
+    steps=st.integers(1, 5000),
 )
 @settings(max_examples=200, deadline=None)
-def test_register_block_fits(target: CpuTarget, bits: int, m: int, n: int) -> None:
-    rows, columns = choose_block(target, bits, m, n)
+def test_register_block_fits(target: CpuTarget, bits: int, m: int, n: int, steps: int) -> None:
+    rows, columns = choose_block(target, bits, (m, n), steps)
     lanes = target.lanes(bits)
     vectors, rest = divmod(columns, lanes)
     assert rest == 0
@@ -301,9 +302,10 @@ def test_register_block_fits(target: CpuTarget, bits: int, m: int, n: int) -> No
 
 
 def test_register_blocks_that_were_measured_to_be_best() -> None:
-    assert choose_block(TARGETS[2], 32, 256, 256) == (8, 32)
-    assert choose_block(TARGETS[2], 32, 64, 64) == (8, 32)
-    assert choose_block(TARGETS[1], 32, 256, 256) == (6, 16)
+    assert choose_block(TARGETS[2], 32, (256, 256), 128) == (4, 64)
+    assert choose_block(TARGETS[2], 32, (64, 64), 64) == (4, 64)
+    assert choose_block(TARGETS[2], 32, (256, 256), 256) == (8, 32)  # a panel fills the cache
+    assert choose_block(TARGETS[1], 32, (256, 256), 128) == (6, 16)
 
 
 def test_rows_of_a_do_not_alias() -> None:

@@ -10,7 +10,8 @@ and remembers it there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from deuteron.backends.cpu.buffers import Buffer
@@ -89,6 +90,15 @@ class Chunks:
         # Loads stand at this level or deeper: memory may change outside of it.
         self.pin = 0
         self.memory = Memory(self)
+
+    @contextmanager
+    def assuming(self, scalars: dict[Value, Placed]) -> Iterator[None]:
+        """Answer as if some scalars had other values; nothing is remembered in or out."""
+        before = self.scalars
+        self.scalars = before | scalars
+        with self.levels.apart():
+            yield
+        self.scalars = before
 
     # -- values -----------------------------------------------------------------------------
     def get(self, value: Value, index: Index) -> Placed:

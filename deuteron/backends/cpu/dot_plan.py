@@ -31,11 +31,16 @@ from deuteron.dtypes import (
 from deuteron.errors import InternalError
 
 LINE_BYTES = 64
+# A tile register of AMX: 16 rows of C, or of A with 32 steps of K.
+TILE_ROWS = 16
+TILE_K = 32
 # Rows at a multiple of this many bytes compete for the same sets of a first-level cache.
 ALIASING_BYTES = 2048
 # Accumulators that hide the latency of fma: 4 cycles, two a cycle, and half of that in reserve.
 IN_FLIGHT = 12
 MAX_VECTORS = 8
+# What a panel of B may take of the first-level cache; narrow panels may take more.
+PANEL_BYTES = 32 << 10
 
 
 class Compute(Enum):
@@ -46,14 +51,20 @@ class Compute(Enum):
     BF16_PAIRS = "vdpbf16ps: two products a float lane"
     I16_PAIRS = "vpdpwssd, or vpmaddwd and vpaddd: two products an i32 lane"
     I8_QUADS = "vpdpbusd: four products an i32 lane, unsigned A by signed B"
+    BF16_TILES = "tdpbf16ps: a tile of C by 32 steps of K at once"
 
 
 # Both 8-bit float types are exact in bfloat16.
 _BF16_EXACT = frozenset({bfloat16, float8e4nv, float8e5})
 _I16_EXACT = frozenset({int8, uint8, int16})
 _ACC_ELEM = {float32: "float", float64: "double", int32: "i32", int64: "i64"}
-_PACK = {Compute.BF16_PAIRS: 2, Compute.I16_PAIRS: 2, Compute.I8_QUADS: 4}
-_PACKED_ELEM = {Compute.BF16_PAIRS: "i16", Compute.I16_PAIRS: "i16", Compute.I8_QUADS: "i8"}
+_PACK = {Compute.BF16_TILES: 2, Compute.BF16_PAIRS: 2, Compute.I16_PAIRS: 2, Compute.I8_QUADS: 4}
+_PACKED_ELEM = {
+    Compute.BF16_TILES: "i16",
+    Compute.BF16_PAIRS: "i16",
+    Compute.I16_PAIRS: "i16",
+    Compute.I8_QUADS: "i8",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +169,19 @@ def plan_dot(
         raise InternalError(f"no dot of {a_dtype}[{m}, {k}] and {b_dtype}[{k}, {n}]")
     acc = _accumulator(a_dtype, b_dtype, acc_dtype)
     compute = _choose_compute(target, a_dtype, b_dtype, acc)
+    if _fits_tiles(target, a_dtype, b_dtype, acc, m, n, k):
+        compute = Compute.BF16_TILES
     pack = _PACK.get(compute, 1)
     elem = _PACKED_ELEM.get(compute, _ACC_ELEM[acc])
     # A product that is not added at once needs a register, and SSE one for the factor it overwrites.
     spare_registers = 0 if _is_fused(target, compute) else 2
-    mr, nr = choose_block(target, acc.bits, m, n, spare_registers)
+    steps = -(-k // pack)
+    mr, nr = choose_block(target, acc.bits, (m, n), steps, spare_registers)
+    lda = row_pitch(round_up(k, pack), elem_bytes(elem))
+    if compute is Compute.BF16_TILES:
+        mr, nr = 2 * TILE_ROWS, TILE_ROWS * (2 if n % (2 * TILE_ROWS) == 0 else 1)
+        # The 16 rows of a tile are read at once: a line more sets them apart in the cache.
+        lda += TILE_K
     return DotPlan(
         target=target,
         a_dtype=a_dtype,
@@ -178,7 +197,7 @@ def plan_dot(
         mr=mr,
         nr=nr,
         a_bias=128 if compute is Compute.I8_QUADS and a_dtype is int8 else 0,
-        lda=row_pitch(round_up(k, pack), elem_bytes(elem)),
+        lda=lda,
         ldc=round_up(n, nr),
     )
 
@@ -199,6 +218,13 @@ def _choose_compute(target: CpuTarget, a: DType, b: DType, acc: DType) -> Comput
     return Compute.INTEGER
 
 
+def _fits_tiles(target: CpuTarget, a: DType, b: DType, acc: DType, m: int, n: int, k: int) -> bool:
+    """Whether AMX can do it, and in whole tiles."""
+    exact = a in _BF16_EXACT and b in _BF16_EXACT and acc is float32
+    whole = m % TILE_ROWS == 0 and n % TILE_ROWS == 0 and k % TILE_K == 0
+    return exact and whole and target.has_amx_bf16
+
+
 def _is_fused(target: CpuTarget, compute: Compute) -> bool:
     match compute:
         case Compute.FMA:
@@ -207,23 +233,26 @@ def _is_fused(target: CpuTarget, compute: Compute) -> bool:
             return False
         case Compute.I16_PAIRS:
             return target.has_vnni
-        case Compute.BF16_PAIRS | Compute.I8_QUADS:
+        case Compute.BF16_PAIRS | Compute.I8_QUADS | Compute.BF16_TILES:
             return True
 
 
 def choose_block(
-    target: CpuTarget, bits: int, m: int, n: int, spare_registers: int = 0
+    target: CpuTarget, bits: int, shape: tuple[int, int], steps: int, spare_registers: int = 0
 ) -> tuple[int, int]:
-    """Rows and columns of the register block for an [m, n] accumulator of `bits`-bit elements.
+    """Rows and columns of the register block for an accumulator of `bits`-bit elements.
 
-    The cheapest by `_block_cost`; among those within 1.5 % the one with the least code, then the
-    narrowest panel of B, which leaves most room in the first-level cache.
+    `shape` is the accumulator's, `steps` the length of a panel of B.  The cheapest by `_block_cost`;
+    among those within 1.5 % the one with the least code, then with the fewest loads.
     """
+    m, n = shape
     lanes = target.lanes(bits)
     vectors_needed = -(-n // lanes)
+    panel_limit = PANEL_BYTES * 8 // (steps * target.vector_bits)
+    most_vectors = min(vectors_needed, max(panel_limit, 2), MAX_VECTORS)
     candidates = [
         (rows, vectors)
-        for vectors in range(1, min(vectors_needed, MAX_VECTORS) + 1)
+        for vectors in range(1, most_vectors + 1)
         for rows in range(1, m + 1)
         if rows * vectors + vectors + 1 + spare_registers <= target.vector_registers
     ]
@@ -234,13 +263,12 @@ def choose_block(
         column = full * _block_cost(rows, vectors) + (_block_cost(rest, vectors) if rest else 0)
         return column * -(-vectors_needed // vectors)
 
-    def code(block: tuple[int, int]) -> int:
+    def size(block: tuple[int, int]) -> tuple[int, int]:
         rows, vectors = block
-        return (rows + m % rows) * vectors
+        return (rows + m % rows) * vectors, rows + vectors
 
     limit = min(map(cost, candidates)) * 1.015
-    good = [block for block in candidates if cost(block) <= limit]
-    rows, vectors = min(good, key=lambda block: (code(block), block[1], cost(block)))
+    rows, vectors = min((b for b in candidates if cost(b) <= limit), key=size)
     return rows, vectors * lanes
 
 

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 from deuteron.backends.cpu.buffers import Arena
 from deuteron.backends.cpu.chunks import ZERO, Chunks, Coord, Index
+from deuteron.backends.cpu.dot_plan import Compute
 from deuteron.backends.cpu.levels import Levels, Placed
+from deuteron.backends.cpu.lookahead import next_tiles
 from deuteron.backends.cpu.microkernel import emit_dot
+from deuteron.backends.cpu.microkernel_amx import emit_dot_amx
 from deuteron.backends.cpu.nests import Nests, pack_key
 from deuteron.backends.cpu.planner import Plan
+from deuteron.backends.cpu.prefetch import PrefetchRows
 from deuteron.backends.cpu.registers import storage_elem, to_register
 from deuteron.backends.cpu.singles import Singles, Sites
 from deuteron.backends.cpu.steps import Group, Single
@@ -51,6 +55,7 @@ class _Emitter:
         self.nests = Nests(plan, self.chunks, self.arena)
         self.grid: list[Val] = []
         self.program: list[Val] = []
+        self.loops: list[For] = []
 
     # -- the function -----------------------------------------------------------------------
     def function(self) -> Emitted:
@@ -199,9 +204,11 @@ class _Emitter:
 
         def body(carried: list[Val]) -> Sequence[Val]:
             self._bind(node.body.args, carried)
+            self.loops.append(node)
             with self.arena.scope():
                 self.block(node.body)
                 after = self._scalars(node.body.yields)
+            self.loops.pop()
             return [b.add(carried[0], step), *after]
 
         final = self.levels.guarded([lower, *self._scalars(node.inits)], header, body)
@@ -253,6 +260,9 @@ class _Emitter:
             target = self.nests.tile(node.result)
             if not zero:
                 self._copy_accumulator(acc, target)
+        ahead: list[PrefetchRows] = []
+        if self.loops and node in self.loops[-1].body.nodes:
+            ahead = next_tiles(self.plan, self.chunks, self.loops[-1], node)
         left = self.nests.packs[pack_key(a, "a", plan.nr)]
         right = self.nests.packs[pack_key(b, "b", plan.nr)]
 
@@ -260,7 +270,8 @@ class _Emitter:
             batch = () if i is None else (Coord(i.text, 0, self.levels.depth) if i.text[0] == "%" else ZERO,)
             index = Index((*batch, ZERO, ZERO))
             addresses = [self.chunks.memory.buffer_address(t, index).val for t in (left, right, target)]
-            emit_dot(self.b, plan, *addresses, zero_init=zero)
+            write = emit_dot_amx if plan.compute is Compute.BF16_TILES else emit_dot
+            write(self.b, plan, *addresses, zero_init=zero, prefetch=ahead)
 
         with self.levels.scope():
             self.nests.over_batch(a.type.shape, one)

@@ -69,6 +69,16 @@ class Levels:
         self.stack.pop()
         self.b.code = before
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Remember nothing from outside, and nothing from inside afterwards."""
+        before = [level.known for level in self.stack]
+        for level in self.stack:
+            level.known = {}
+        yield
+        for level, known in zip(self.stack, before, strict=True):
+            level.known = known
+
     def recall(self, key: Key) -> Placed | None:
         for level in reversed(self.stack):
             placed = level.known.get(key)

@@ -8,27 +8,29 @@ Manual, volume 2, TDPBF16PS, and volume 1, chapter 18.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deuteron.backends.cpu.dot_plan import DotPlan, elem_bytes
+from deuteron.backends.cpu.dot_plan import TILE_K, TILE_ROWS, DotPlan, elem_bytes
 from deuteron.backends.cpu.loops import counted_loop
+from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
 from deuteron.backends.llvm.builder import I8, I64, Builder, LType, Val
 
-TILE_ROWS = 16
-TILE_K = 32
 TILE_BYTES = 64
 CONFIG = "amx_tiles"
 # C in registers 0 to 3, A in 4 and 5, B in 6 and 7.
 FIRST_A, FIRST_B = 4, 6
 
 
-def fits_tiles(m: int, n: int, k: int) -> bool:
-    """Whether a dot is made of whole tiles."""
-    return m % TILE_ROWS == 0 and n % TILE_ROWS == 0 and k % TILE_K == 0
-
-
 def emit_dot_amx(
-    b: Builder, plan: DotPlan, a_ptr: Val, b_ptr: Val, c_ptr: Val, *, zero_init: bool
+    b: Builder,
+    plan: DotPlan,
+    a_ptr: Val,
+    b_ptr: Val,
+    c_ptr: Val,
+    *,
+    zero_init: bool,
+    prefetch: Sequence[PrefetchRows] = (),
 ) -> None:
     """Emit `C = A @ B` when `zero_init`, else `C += A @ B`, as `microkernel.emit_dot` does."""
     b.declare("void", "llvm.x86.ldtilecfg", ["ptr"])
@@ -36,6 +38,7 @@ def emit_dot_amx(
     b.globals[CONFIG] = _configuration()
     b.do(f"call void @llvm.x86.ldtilecfg(ptr @{CONFIG})")
     full, rest = divmod(plan.m, 2 * TILE_ROWS)
+    blocks = full + (rest > 0)
 
     def panel(j: Val, _: list[Val]) -> list[Val]:
         panel_ptr = _moved(b, b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
@@ -44,7 +47,9 @@ def emit_dot_amx(
         def block(i: Val, rows: int) -> None:
             a_block = _moved(b, a_ptr, i, 2 * TILE_ROWS * plan.lda * elem_bytes(plan.a_elem))
             c_block = _moved(b, columns, i, 2 * TILE_ROWS * plan.ldc * plan.acc.storage_bytes)
-            _Block(b, plan, rows, plan.nr // TILE_ROWS).emit(a_block, panel_ptr, c_block, zero_init)
+            number = b.add(b.mul(j, b.const(blocks, I64)), i)
+            kernel = _Block(b, plan, rows, number, blocks * plan.panels, prefetch)
+            kernel.emit(a_block, panel_ptr, c_block, zero_init)
 
         def full_block(i: Val, _: list[Val]) -> list[Val]:
             block(i, 2)
@@ -62,12 +67,18 @@ def emit_dot_amx(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block of `rows` by `columns` tiles of C."""
+    """Block `number` of `count`: `rows` by `columns` tiles of C."""
 
     b: Builder
     plan: DotPlan
     rows: int
-    columns: int
+    number: Val
+    count: int
+    prefetch: Sequence[PrefetchRows]
+
+    @property
+    def columns(self) -> int:
+        return self.plan.nr // TILE_ROWS
 
     def emit(self, a: Val, panel: Val, c: Val, zero_init: bool) -> None:
         c_pitch = self.plan.ldc * self.plan.acc.storage_bytes
@@ -84,6 +95,10 @@ class _Block:
                 self._call("tilestored64", [self._register(r, q), tile, self._stride(c_pitch)])
 
     def _step(self, i: Val, a: Val, panel: Val) -> list[Val]:
+        steps = self.plan.k // TILE_K
+        unit = self.b.add(self.b.mul(self.number, self.b.const(steps, I64)), i)
+        for tile in self.prefetch:
+            emit_prefetch_share(self.b, tile, unit, steps * self.count)
         a_pitch = self.plan.lda * elem_bytes(self.plan.a_elem)
         b_pitch = self.columns * TILE_BYTES
         a_at = _moved(self.b, a, i, TILE_BYTES)

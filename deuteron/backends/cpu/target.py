@@ -7,12 +7,16 @@ depends on the CPU (vector width, which dot instruction, compile flags, cache ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import ctypes
+import sys
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from deuteron import config
 from deuteron.backends.llvm.compile import Machine, host_machine
 from deuteron.errors import UserError
 
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 _X86_TRIPLES = ("x86_64", "amd64")
 
 _V2 = frozenset({"sse", "sse2", "cx16", "popcnt", "sahf", "sse3", "ssse3", "sse4.1", "sse4.2"})
@@ -124,6 +128,11 @@ class CpuTarget:
         return self.has_avx512bf16 and "amx-tile" not in self.features
 
     @property
+    def has_amx_bf16(self) -> bool:
+        """Tile registers, and products of bfloat16 pairs on them."""
+        return self.vector_bits == 512 and {"amx-tile", "amx-bf16"} <= self.features
+
+    @property
     def has_vnni(self) -> bool:
         """`vpdpbusd` (u8 × s8, four a lane) and `vpdpwssd` on vectors of `vector_bits`."""
         if self.vector_bits == 512:
@@ -157,7 +166,25 @@ def host_target() -> CpuTarget:
     """The CPU to compile for: DEUTERON_CPU when set, else the one this process runs on."""
     machine = host_machine()
     named = config.target_cpu()
-    return named_target(named, machine.triple) if named else _detected_target(machine)
+    target = named_target(named, machine.triple) if named else _detected_target(machine)
+    if target.has_amx_bf16 and not _amx_is_permitted():
+        hidden = frozenset(f for f in target.features if f.startswith("amx"))
+        target = replace(
+            target, features=target.features - hidden, disabled=target.disabled | hidden
+        )
+    return target
+
+
+@cache
+def _amx_is_permitted() -> bool:
+    """Ask Linux for the tile registers, which a process must before it touches them.
+
+    Holds for all threads and for children.  Source: Linux Documentation/arch/x86/xstate.rst.
+    """
+    if sys.platform != "linux":
+        return False
+    system_call = ctypes.CDLL(None).syscall
+    return int(system_call(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)) == 0
 
 
 def _detected_target(machine: Machine) -> CpuTarget:

@@ -79,7 +79,8 @@ def _lgamma(x: Num) -> Num:
     # log Γ(-a) = -log(sin(πa) / π) - log Γ(1 + a)
     sine, _ = _sin_pi(a)
     negative = -log(abs(sine)) - where(below, near, positive + log_a)
-    return where(a < math.inf, where(x < 0.0, negative, positive), a)
+    result = where(x < 0.0, where(sine.eq(0.0), math.inf, negative), positive)
+    return where(a < math.inf, result, a)
 
 
 def _tgamma(x: Num) -> Num:
