@@ -18,9 +18,10 @@ from deuteron.backends.cpu.dot_pack import (
     emit_store_b_transposed,
     to_scratch,
 )
-from deuteron.backends.cpu.dot_plan import DotPlan, elem_bytes
+from deuteron.backends.cpu.dot_plan import Compute, DotPlan, elem_bytes
 from deuteron.backends.cpu.loops import counted_loop
 from deuteron.backends.cpu.microkernel import emit_dot
+from deuteron.backends.cpu.microkernel_amx import emit_dot_amx
 from deuteron.backends.cpu.prefetch import PrefetchRows
 from deuteron.backends.cpu.target import CpuTarget, host_target
 from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
@@ -71,7 +72,8 @@ class DotProgram:
         if not self.zero_init:
             self._copy_c(b, c, self.plan.n, c_at, self.plan.ldc)
         ahead = [PrefetchRows(a, b.const(self.plan.k, I64), self.plan.m, self.plan.k)]
-        emit_dot(
+        emit = emit_dot_amx if self.plan.compute is Compute.BF16_TILES else emit_dot
+        emit(
             b,
             self.plan,
             a_at,
@@ -83,6 +85,7 @@ class DotProgram:
         self._copy_c(b, c_at, self.plan.ldc, c, self.plan.n)
         b.do("ret void")
         lines = [
+            *(f"@{name} = {value}" for name, value in b.globals.items()),
             "define void @dot(ptr %a, ptr %b, ptr %c, ptr %scratch) #0 {",
             "entry:",
             *b.code.lines,

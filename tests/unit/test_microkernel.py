@@ -139,6 +139,25 @@ def test_float32_of_every_size(cpu: str, size: tuple[int, int, int]) -> None:
     check_floats(DotProgram(plan_for(cpu, (float32, float32), size)))
 
 
+@pytest.mark.parametrize("size", [(16, 16, 32), (48, 80, 96), (64, 64, 64)], ids=str)
+@pytest.mark.parametrize("zero_init", [False, True])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_bfloat16_on_tile_registers(
+    size: tuple[int, int, int], zero_init: bool, by_columns: bool
+) -> None:
+    if not host_target().has_amx_bf16:
+        pytest.skip("this machine has no AMX")
+    plan = plan_for("host", (bfloat16, bfloat16), size)
+    assert plan.compute is Compute.BF16_TILES
+    check_floats(DotProgram(plan, zero_init=zero_init, by_columns=by_columns, prefetch=True))
+
+
+def test_bfloat16_that_does_not_fill_tiles_is_multiplied_otherwise() -> None:
+    target = named_target("sapphirerapids", X86)
+    for size in ((15, 16, 32), (16, 15, 32), (16, 16, 31)):
+        assert plan_dot(target, bfloat16, bfloat16, float32, *size).compute is Compute.FMA
+
+
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_every_float_dtype(cpu: str, dtype: DType) -> None:
@@ -217,7 +236,8 @@ def test_multiplication_without_fma_rounds_twice() -> None:
         ("znver4", (bfloat16, bfloat16), Compute.BF16_PAIRS),
         ("znver4", (float8e4nv, bfloat16), Compute.BF16_PAIRS),
         ("znver4", (bfloat16, float16), Compute.FMA),
-        ("sapphirerapids", (bfloat16, bfloat16), Compute.FMA),
+        ("sapphirerapids", (bfloat16, bfloat16), Compute.BF16_TILES),
+        ("sapphirerapids", (bfloat16, float16), Compute.FMA),
         ("x86-64-v3", (bfloat16, bfloat16), Compute.FMA),
         ("znver4", (int8, int8), Compute.I8_QUADS),
         ("znver4", (int8, uint8), Compute.I16_PAIRS),
@@ -358,6 +378,13 @@ def test_target_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     if host_target().is_x86:
         monkeypatch.setenv("DEUTERON_CPU", "x86-64-v2")
         assert host_target() == named_target("x86-64-v2")
+
+
+def test_slow_bfloat16_dot_is_not_chosen_when_tiles_are_forbidden() -> None:
+    intel = named_target("sapphirerapids", X86)
+    forbidden = {f for f in intel.features if f.startswith("amx")}
+    target = dataclasses.replace(intel, features=intel.features - forbidden)
+    assert plan_dot(target, bfloat16, bfloat16, float32, 64, 64, 64).compute is Compute.FMA
 
 
 def test_detected_target_names_every_feature() -> None:

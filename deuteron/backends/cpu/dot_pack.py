@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from deuteron.backends.cpu.dot_plan import Compute, DotPlan, elem_bytes
+from deuteron.backends.cpu.dot_plan import DotPlan, elem_bytes
 from deuteron.backends.cpu.loops import counted_loop
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
 from deuteron.dtypes import DType
@@ -146,7 +146,7 @@ def _as_units(b: Builder, plan: DotPlan, value: Val) -> Val:
 
 def _interleave_rows(b: Builder, plan: DotPlan, rows: Sequence[Val]) -> Val:
     """`pack` rows of W lanes as one vector: lane 0 of each row, lane 1 of each, ..."""
-    if plan.compute in (Compute.BF16_PAIRS, Compute.BF16_TILES) and all(r.type.elem == "float" for r in rows):
+    if plan.pack == 2 and all(row.type.elem == "float" for row in rows):
         return _pair_floats(b, rows)
     parts = [to_scratch(b, row, plan.b_dtype, plan.b_elem) for row in rows]
     parts += [Val("zeroinitializer", parts[0].type)] * (plan.pack - len(parts))

@@ -173,7 +173,7 @@ def plan_dot(
         compute = Compute.BF16_TILES
     pack = _PACK.get(compute, 1)
     elem = _PACKED_ELEM.get(compute, _ACC_ELEM[acc])
-    # A product that is not added at once needs a register, and SSE one for the factor it overwrites.
+    # A product that is not added at once needs a register, and SSE one for the factor it replaces.
     spare_registers = 0 if _is_fused(target, compute) else 2
     steps = -(-k // pack)
     mr, nr = choose_block(target, acc.bits, (m, n), steps, spare_registers)
@@ -242,8 +242,9 @@ def choose_block(
 ) -> tuple[int, int]:
     """Rows and columns of the register block for an accumulator of `bits`-bit elements.
 
-    `shape` is the accumulator's, `steps` the length of a panel of B.  The cheapest by `_block_cost`;
-    among those within 1.5 % the one with the least code, then with the fewest loads.
+    `shape` is the accumulator's, `steps` the length of a panel of B.  The cheapest by
+    `_block_cost`; among those within 1.5 % the one with the least code, then without rows left
+    over, then with the fewest loads.
     """
     m, n = shape
     lanes = target.lanes(bits)
@@ -263,9 +264,9 @@ def choose_block(
         column = full * _block_cost(rows, vectors) + (_block_cost(rest, vectors) if rest else 0)
         return column * -(-vectors_needed // vectors)
 
-    def size(block: tuple[int, int]) -> tuple[int, int]:
+    def size(block: tuple[int, int]) -> tuple[int, int, int]:
         rows, vectors = block
-        return (rows + m % rows) * vectors, rows + vectors
+        return (rows + m % rows) * vectors, m % rows, rows + vectors
 
     limit = min(map(cost, candidates)) * 1.015
     rows, vectors = min((b for b in candidates if cost(b) <= limit), key=size)

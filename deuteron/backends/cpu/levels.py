@@ -30,7 +30,7 @@ class Level:
     """A buffer of code (shared with the level around it when there is no branch between)."""
 
     code: Code
-    known: dict[Key, Placed] = field(default_factory=dict[Key, Placed])
+    keys: list[Key] = field(default_factory=list[Key])
 
 
 class Levels:
@@ -39,6 +39,7 @@ class Levels:
     def __init__(self, b: Builder) -> None:
         self.b = b
         self.stack: list[Level] = [Level(b.code)]
+        self._known: dict[Key, Placed] = {}
 
     @property
     def depth(self) -> int:
@@ -57,7 +58,7 @@ class Levels:
         """A level whose code runs on from the one around it but whose values end with it."""
         self.stack.append(Level(self.b.code))
         yield
-        self.stack.pop()
+        self._pop()
 
     @contextmanager
     def _buffer(self, label: str) -> Iterator[Code]:
@@ -66,29 +67,28 @@ class Levels:
         self.b.code = code
         self.stack.append(Level(code))
         yield code
-        self.stack.pop()
+        self._pop()
         self.b.code = before
 
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Remember nothing from outside, and nothing from inside afterwards."""
-        before = [level.known for level in self.stack]
-        for level in self.stack:
-            level.known = {}
+        before, self._known = self._known, {}
         yield
-        for level, known in zip(self.stack, before, strict=True):
-            level.known = known
+        self._known = before
 
     def recall(self, key: Key) -> Placed | None:
-        for level in reversed(self.stack):
-            placed = level.known.get(key)
-            if placed is not None:
-                return placed
-        return None
+        return self._known.get(key)
 
     def remember(self, key: Key, placed: Placed) -> Placed:
-        self.stack[placed.level].known[key] = placed
+        """Know a value until the level it was written at ends."""
+        self._known[key] = placed
+        self.stack[placed.level].keys.append(key)
         return placed
+
+    def _pop(self) -> None:
+        for key in self.stack.pop().keys:
+            self._known.pop(key, None)
 
     # -- loops ------------------------------------------------------------------------------
     def counted(

@@ -14,11 +14,12 @@ from deuteron.backends.cpu.dot_plan import Compute, DotPlan, elem_bytes
 from deuteron.backends.cpu.loops import counted_loop
 from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
+from deuteron.errors import InternalError
 
 # Steps of K in one turn of the innermost loop; up to UNROLL_WHOLE steps there is no loop.  Not so
 # when multiplying and adding are two instructions: LLVM would reassociate the unrolled additions
 # into more live products than there are registers.
-UNROLL = 4
+UNROLL = 2
 UNROLL_WHOLE = 8
 # Steps between two shares of prefetch: more often would cost the multiplications their ports.
 STEPS_PER_SHARE = 16
@@ -178,6 +179,8 @@ def _multiply_add(b: Builder, plan: DotPlan, acc: Val, left: Val, right: Val) ->
         case Compute.I16_PAIRS:
             name = {512: "avx512.pmaddw.d.512", 256: "avx2.pmadd.wd", 128: "sse2.pmadd.wd"}[bits]
             return b.add(acc, b.call(acc.type, f"llvm.x86.{name}", [left, right]))
+        case Compute.BF16_TILES:
+            raise InternalError("tiles are multiplied by microkernel_amx")
 
 
 def _bias_correction(b: Builder, plan: DotPlan, panel: Val) -> list[Val]:
