@@ -131,6 +131,14 @@ class Chunks:
         """As `get`, always with `index.lanes` lanes."""
         return self.widen(self.get(value, index), index.lanes)
 
+    def raw(self, value: Value, index: Index) -> Placed:
+        """The chunk of a load that `Demand.raw_load` found, as it lies in memory."""
+        op = value.op
+        assert op is not None
+        if op.name == "permute":
+            return self.raw(op.operands[0], permuted(index, op.attrs["order"]))
+        return self.memory.load(op, index, raw=True)
+
     def widen(self, placed: Placed, lanes: int) -> Placed:
         if placed.val.type.lanes or not lanes:
             return placed

@@ -11,9 +11,11 @@ from collections.abc import Iterable
 
 from deuteron.backends.cpu.chunks import keeps_axes
 from deuteron.backends.cpu.elementwise import ELEMENTWISE_OPS, cost
+from deuteron.dtypes import bfloat16
 from deuteron.ir import Op, Value, node_blocks
 from deuteron.ir.axis_info import AxisFacts
 from deuteron.ir.nodes import Node, free_values, node_operands
+from deuteron.passes.simplify import constant_of
 
 _SHAPE_OPS = frozenset({"splat", "broadcast", "expand_dims", "permute", "reshape"})
 _SOURCES = frozenset({"const", "arange"})
@@ -144,6 +146,21 @@ class Demand:
                 if axis is not None and operand.type.shape[axis] > 1:
                     return axis
         return None
+
+    def raw_load(self, value: Value, axis: int, lanes: int) -> bool:
+        """Whether chunks of a value along an axis are loads that need no conversion.
+
+        So it is with bfloat16 as stored, moved at most, with zeros where it is masked off.
+        """
+        op = value.op
+        if op is None or not self.is_virtual(value) or value.type.dtype is not bfloat16:
+            return False
+        if op.name == "permute":
+            return self.raw_load(op.operands[0], op.attrs["order"][axis], lanes)
+        if op.name != "load" or (len(op.operands) > 2 and constant_of(op.operands[2]) != 0):
+            return False
+        info = self.facts.of(op.operands[0])
+        return info.contiguity[axis] >= lanes and info.constancy[axis] < lanes
 
     def virtual_parts(self, value: Value) -> Iterable[Value]:
         """A virtual value and every virtual value it is computed from, each once."""

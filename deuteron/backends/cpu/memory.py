@@ -108,15 +108,17 @@ class Memory:
             self.b.store(self.b.extract(stored, lane), at, size)
 
     # -- loads through pointers -------------------------------------------------------------
-    def load(self, op: Op, index: Index) -> Placed:
+    def load(self, op: Op, index: Index, *, raw: bool = False) -> Placed:
+        """A chunk of a load, in registers; as it lies in memory when `raw` (`other` must be 0)."""
         pointer = op.operands[0]
         element = pointer.type.pointee
         mask = self._mask(op.operands[1], index) if len(op.operands) > 1 else None
         run = self.run_length(pointer, index)
         if index.axis is None or run == 0:
+            assert not raw, "raw loads are contiguous"
             return self._load_scalar(op, index, element, mask)
         other = None
-        if mask is not None and len(op.operands) > 2:
+        if mask is not None and len(op.operands) > 2 and not raw:
             other = self.chunks.vector(op.operands[2], index)
         if run >= index.lanes:
             address = self.first_address(pointer, index)
@@ -129,6 +131,8 @@ class Memory:
             inputs.append(addresses)
             with self.levels.at(self._level(inputs)):
                 stored = self._gather(addresses.val, element, mask)
+        if raw:
+            return Placed(stored, self._level(inputs))
         return self._finish(stored, element, mask, other, self._level(inputs))
 
     def _finish(

@@ -225,10 +225,25 @@ class Nests:
 
     # -- the nest ---------------------------------------------------------------------------
     def _lanes(self, group: Group) -> int:
+        size = group.shape[group.axis]
+        if self.is_raw(group):
+            return min(size & -size, self.plan.target.lanes(16))
         bits = max((v.type.dtype.bits for s in group.sinks for v in _data(s)), default=32)
         native = self.plan.target.lanes(64 if bits == 64 else 32)
-        size = group.shape[group.axis]
         return min(size & -size, native)
+
+    def is_raw(self, group: Group) -> bool:
+        """Whether all a group does is move 16-bit elements from memory into packed operands."""
+        if len(group.sinks) != 1 or not isinstance(group.sinks[0], Pack):
+            return False
+        pack = group.sinks[0]
+        elem = pack.plan.a_elem if pack.side == "a" else pack.plan.b_elem
+        size = group.shape[group.axis]
+        lanes = min(size & -size, self.plan.target.lanes(16))
+        along_k = pack.side == "a" or group.axis == len(group.shape) - 2
+        fits = lanes % pack.plan.pack == 0 if along_k else pack.plan.nr % lanes == 0
+        raw = self.plan.demand.raw_load(pack.value, group.axis, lanes)
+        return elem == "i16" and lanes > 1 and fits and raw
 
     def _cost(self, group: Group) -> int:
         """Of one chunk of all sinks, in vector additions."""
@@ -317,6 +332,7 @@ class _Body:
         self.unroll = unroll
         self.lanes = lanes
         self.nontemporal = nontemporal
+        self.raw = nests.is_raw(group)
         self.chunks = nests.chunks
         self.b = nests.b
 
@@ -346,6 +362,8 @@ class _Body:
                 for operand in sink.op.operands[2:]:
                     self.chunks.get(operand, index)
                 return self.chunks.get(sink.op.operands[1], index)
+            case Pack() if self.raw:
+                return self.chunks.raw(sink.value, index)
             case Keep() | Assign() | Pack():
                 return self.chunks.vector(sink.value, index)
             case Fold():
