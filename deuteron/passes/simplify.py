@@ -7,6 +7,7 @@ once on scalars; unused pure ops are gone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from deuteron.dtypes import DType, int1, int_range
@@ -206,8 +207,10 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 def _evaluate(node: Op, constants: Sequence[object]) -> int | float | bool | None:
     """The value of an integer op on constants, or of a cast of one; None where it is not ours."""
     dtype = node.operands[0].type.dtype if not node.operands[0].type.is_pointer else None
-    if dtype is None or not dtype.is_int():
+    if dtype is None:
         return None
+    if dtype.is_floating():
+        return _cast_float(node, constants[0])
     target = node.result.type.element
     if node.name == "cast" and isinstance(target, DType):
         value = constants[0]
@@ -226,6 +229,17 @@ def _evaluate(node: Op, constants: Sequence[object]) -> int | float | bool | Non
     if node.name in ("idiv", "irem") and right == 0:
         return None
     return _wrap(int(fold(int(left), int(right))), target)
+
+
+def _cast_float(node: Op, value: object) -> float | None:
+    """A float constant cast to a float dtype that holds it exactly for sure."""
+    target = node.result.type.element
+    if node.name != "cast" or not isinstance(target, DType) or not isinstance(value, float):
+        return None
+    if not target.is_standard_floating():
+        return None
+    whole = value.is_integer() and abs(value) <= 1 << (target.mantissa_bits + 1)
+    return value if whole or math.isinf(value) else None
 
 
 def _drop_unused(function: Function) -> Function:

@@ -30,6 +30,8 @@ from deuteron.passes.simplify import constant_of
 
 FIRST_ARGUMENT_SLOT = 4
 CONTROL_SLOT = 3
+# Accumulators up to this many elements leave the memory system time to prefetch beside AMX.
+SMALL_TILES = 128 * 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +265,23 @@ class _Emitter:
         ahead: list[PrefetchRows] = []
         if self.loops and node in self.loops[-1].body.nodes:
             ahead = next_tiles(self.plan, self.chunks, self.loops[-1], node)
-        left = self.nests.packs[pack_key(a, "a", plan.nr)]
-        right = self.nests.packs[pack_key(b, "b", plan.nr)]
+        left, right = (pack_key(v, side, plan.nr) for v, side in ((a, "a"), (b, "b")))
 
         def one(i: Val | None) -> None:
-            batch = () if i is None else (Coord(i.text, 0, self.levels.depth) if i.text[0] == "%" else ZERO,)
-            index = Index((*batch, ZERO, ZERO))
-            addresses = [self.chunks.memory.buffer_address(t, index).val for t in (left, right, target)]
-            write = emit_dot_amx if plan.compute is Compute.BF16_TILES else emit_dot
-            write(self.b, plan, *addresses, zero_init=zero, prefetch=ahead)
+            if i is None:
+                batch: tuple[Coord, ...] = ()
+            else:
+                varies = i.text.startswith("%")
+                batch = (Coord(i.text, 0, self.levels.depth) if varies else ZERO,)
+            start = Index((*batch, ZERO, ZERO))
+            buffers = (self.nests.packs[left], self.nests.packs[right], target)
+            places = [self.chunks.memory.buffer_address(t, start).val for t in buffers]
+            if plan.compute is not Compute.BF16_TILES:
+                emit_dot(self.b, plan, *places, zero_init=zero, prefetch=ahead)
+                return
+            # Prefetch would take the line buffers that large tiles come in by.
+            ahead_of_tiles = ahead if plan.m * plan.n <= SMALL_TILES else []
+            emit_dot_amx(self.b, plan, *places, zero_init=zero, prefetch=ahead_of_tiles)
 
         with self.levels.scope():
             self.nests.over_batch(a.type.shape, one)

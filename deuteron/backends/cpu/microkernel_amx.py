@@ -1,9 +1,9 @@
 """The dot microkernel on Intel AMX: bfloat16 pairs, one tile instruction per 16 x 16 x 32 products.
 
 A tile register holds 16 rows of 64 bytes.  A 32 x 32 block of C is four of them, multiplied by two
-tiles of A and two of B for every 32 steps of K.  A is read row-major as it lies; B's panels of
-pairs are what the instruction wants.  Source: Intel 64 and IA-32 Architectures Software Developer's
-Manual, volume 2, TDPBF16PS, and volume 1, chapter 18.
+tiles of A and two of B for every 32 steps of K.  A is read row-major; B's panels of pairs are what
+the instruction wants.  Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume
+2, TDPBF16PS, and volume 1, chapter 18.
 """
 
 from __future__ import annotations
@@ -38,30 +38,33 @@ def emit_dot_amx(
     b.globals[CONFIG] = _configuration()
     b.do(f"call void @llvm.x86.ldtilecfg(ptr @{CONFIG})")
     full, rest = divmod(plan.m, 2 * TILE_ROWS)
-    blocks = full + (rest > 0)
+    pitch = b.const(plan.lda * elem_bytes(plan.a_elem), I64)
+    two_tiles = b.const(2 * TILE_ROWS, I64)
+    count = (full + (rest > 0)) * plan.panels
 
-    def panel(j: Val, _: list[Val]) -> list[Val]:
-        panel_ptr = _moved(b, b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
-        columns = _moved(b, c_ptr, j, plan.nr * plan.acc.storage_bytes)
+    def blocks(i: Val, rows: int) -> None:
+        """A block of rows stays in the first-level cache while it meets every panel."""
+        a_block = b.gep("i8", a_ptr, b.mul(b.mul(i, two_tiles), pitch))
+        c_rows = _moved(b, c_ptr, i, 2 * TILE_ROWS * plan.ldc * plan.acc.storage_bytes)
 
-        def block(i: Val, rows: int) -> None:
-            a_block = _moved(b, a_ptr, i, 2 * TILE_ROWS * plan.lda * elem_bytes(plan.a_elem))
-            c_block = _moved(b, columns, i, 2 * TILE_ROWS * plan.ldc * plan.acc.storage_bytes)
-            number = b.add(b.mul(j, b.const(blocks, I64)), i)
-            kernel = _Block(b, plan, rows, number, blocks * plan.panels, prefetch)
+        def panel(j: Val, _: list[Val]) -> list[Val]:
+            panel_ptr = _moved(b, b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
+            c_block = _moved(b, c_rows, j, plan.nr * plan.acc.storage_bytes)
+            number = b.add(b.mul(i, b.const(plan.panels, I64)), j)
+            kernel = _Block(b, plan, rows, pitch, number, count, prefetch)
             kernel.emit(a_block, panel_ptr, c_block, zero_init)
-
-        def full_block(i: Val, _: list[Val]) -> list[Val]:
-            block(i, 2)
             return []
 
-        if full:
-            counted_loop(b, "rows", full, full_block)
-        if rest:
-            block(b.const(full, I64), 1)
+        counted_loop(b, "panel", plan.panels, panel)
+
+    def full_block(i: Val, _: list[Val]) -> list[Val]:
+        blocks(i, 2)
         return []
 
-    counted_loop(b, "panel", plan.panels, panel)
+    if full:
+        counted_loop(b, "rows", full, full_block)
+    if rest:
+        blocks(b.const(full, I64), 1)
     b.do("call void @llvm.x86.tilerelease()")
 
 
@@ -72,6 +75,7 @@ class _Block:
     b: Builder
     plan: DotPlan
     rows: int
+    pitch: Val
     number: Val
     count: int
     prefetch: Sequence[PrefetchRows]
@@ -81,35 +85,35 @@ class _Block:
         return self.plan.nr // TILE_ROWS
 
     def emit(self, a: Val, panel: Val, c: Val, zero_init: bool) -> None:
-        c_pitch = self.plan.ldc * self.plan.acc.storage_bytes
+        c_pitch = self.b.const(self.plan.ldc * self.plan.acc.storage_bytes, I64)
         for r in range(self.rows):
             for q in range(self.columns):
                 if zero_init:
                     self._call("tilezero", [self._register(r, q)])
                 else:
                     self._load(self._register(r, q), self._c_tile(c, r, q), c_pitch)
-        counted_loop(self.b, "k", self.plan.k // TILE_K, lambda i, _: self._step(i, a, panel))
+        second = self.b.gep("i8", a, self.b.mul(self.pitch, self.b.const(TILE_ROWS, I64)))
+        rows = [a, second][: self.rows]
+        counted_loop(self.b, "k", self.plan.k // TILE_K, lambda i, _: self._step(i, rows, panel))
         for r in range(self.rows):
             for q in range(self.columns):
                 tile = self._c_tile(c, r, q)
-                self._call("tilestored64", [self._register(r, q), tile, self._stride(c_pitch)])
+                self._call("tilestored64", [self._register(r, q), tile, c_pitch])
 
-    def _step(self, i: Val, a: Val, panel: Val) -> list[Val]:
+    def _step(self, i: Val, rows: Sequence[Val], panel: Val) -> list[Val]:
         steps = self.plan.k // TILE_K
         unit = self.b.add(self.b.mul(self.number, self.b.const(steps, I64)), i)
         for tile in self.prefetch:
             emit_prefetch_share(self.b, tile, unit, steps * self.count)
-        a_pitch = self.plan.lda * elem_bytes(self.plan.a_elem)
         b_pitch = self.columns * TILE_BYTES
-        a_at = _moved(self.b, a, i, TILE_BYTES)
         b_at = _moved(self.b, panel, i, TILE_ROWS * b_pitch)
         for q in range(self.columns):
-            self._load(FIRST_B + q, self.b.gep("i8", b_at, q * TILE_BYTES), b_pitch)
-        for r in range(self.rows):
-            self._load(FIRST_A + r, self.b.gep("i8", a_at, r * TILE_ROWS * a_pitch), a_pitch)
+            at = self.b.gep("i8", b_at, q * TILE_BYTES)
+            self._load(FIRST_B + q, at, self.b.const(b_pitch, I64))
+        for r, start in enumerate(rows):
+            self._load(FIRST_A + r, _moved(self.b, start, i, TILE_BYTES), self.pitch)
             for q in range(self.columns):
-                numbers = [self._register(r, q), FIRST_A + r, FIRST_B + q]
-                self._call("tdpbf16ps", list(numbers))
+                self._call("tdpbf16ps", [self._register(r, q), FIRST_A + r, FIRST_B + q])
         return []
 
     def _register(self, row: int, column: int) -> int:
@@ -119,13 +123,10 @@ class _Block:
         pitch = self.plan.ldc * self.plan.acc.storage_bytes
         return self.b.gep("i8", c, row * TILE_ROWS * pitch + column * TILE_BYTES)
 
-    def _stride(self, pitch: int) -> Val:
-        return self.b.const(pitch, I64)
+    def _load(self, register: int, pointer: Val, pitch: Val) -> None:
+        self._call("tileloadd64", [register, pointer, pitch])
 
-    def _load(self, register: int, pointer: Val, pitch: int) -> None:
-        self._call("tileloadd64", [register, pointer, self._stride(pitch)])
-
-    def _call(self, name: str, args: list[int | Val] | list[int]) -> None:
+    def _call(self, name: str, args: Sequence[int | Val]) -> None:
         """A tile instruction; register numbers are immediates."""
         values = [a if isinstance(a, Val) else self.b.const(a, I8) for a in args]
         self.b.call(None, f"llvm.x86.{name}", values)

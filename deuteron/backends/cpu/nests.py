@@ -31,7 +31,7 @@ COST_OF_TWO = 90
 # A nest that costs more than this is not written again without masks: they are little beside it.
 WORTH_COPYING = 100
 # A stream of stores at least this long goes past the caches.
-NONTEMPORAL_BYTES = 8 << 20
+NONTEMPORAL_BYTES = 4 << 20
 
 
 class Nests:
@@ -214,7 +214,7 @@ class Nests:
             s.op.operands[0].type.numel * s.op.operands[0].type.pointee.storage_bytes for s in stores
         )
         least = self.b.const(NONTEMPORAL_BYTES // max(1, bytes_each), I64)
-        result = self.b.icmp("ugt", self.programs, least)
+        result = self.b.icmp("uge", self.programs, least)
         for store in stores:
             start = Index(tuple(Coord() for _ in group.shape))
             address = self.chunks.get(store.op.operands[0], start).val
