@@ -75,6 +75,11 @@ def _extreme(greater: bool) -> Emit:
             return b.intrinsic(f"{letter}{'max' if greater else 'min'}", list(args))
         if op.attrs.get("propagate_nan"):
             return _propagating(b, args, greater)
+        if dtype is float16:
+            # LLVM would make `maxnum` of halves of it, which is a library call before AVX512-FP16.
+            left, right = args
+            chosen = b.select(b.fcmp("olt" if greater else "ogt", left, right), right, left)
+            return b.select(b.fcmp("uno", left, left), right, chosen)
         name = "maxnum" if greater else "minnum"
         return _in_float(b, op, args, lambda x, y: b.intrinsic(name, [x, y]))
 
