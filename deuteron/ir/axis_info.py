@@ -1,18 +1,20 @@
 """Axis facts: how integers and addresses run along each axis of a tile.
 
-For every integer or pointer value this tells, per axis, the length of the aligned runs over which it
-grows by one element (`contiguity`) or does not change (`constancy`), and the greatest power of two
-known to divide the value at the start of each run (`divisibility`; bytes for pointers).  Both
-backends choose vector loads by it, so it must never claim too much: an unknown is 1.
+For every integer or pointer value this tells, per axis, the length of the aligned runs over which
+it grows by one element (`contiguity`) or does not change (`constancy`), and the greatest power of
+two known to divide the value at the start of each run (`divisibility`; bytes for pointers).
+Backends choose vector loads by it, so it must never claim too much: an unknown is 1.
 
 Index arithmetic is taken not to overflow its type, as in Triton.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from deuteron.dtypes import DType
 from deuteron.ir.nodes import Function, Op, Value
 from deuteron.ir.types import Type
 
@@ -119,7 +121,8 @@ def _expand_dims(facts: AxisFacts, op: Op) -> AxisInfo:
 
 
 def _permute(facts: AxisFacts, op: Op) -> AxisInfo:
-    info, order = facts.of(op.operands[0]), op.attrs["order"]
+    info = facts.of(op.operands[0])
+    order: Sequence[int] = op.attrs["order"]
     return AxisInfo(
         tuple(info.contiguity[i] for i in order),
         tuple(info.constancy[i] for i in order),
@@ -145,35 +148,37 @@ def _reshape(facts: AxisFacts, op: Op) -> AxisInfo:
     )
 
 
-def _same(facts: AxisFacts, op: Op) -> AxisInfo:
-    return facts.of(op.operands[0])
-
-
 def _cast(facts: AxisFacts, op: Op) -> AxisInfo:
     info = facts.of(op.operands[0])
-    source, target = op.operands[0].type.element, op.attrs["to"]
-    if isinstance(source, type(target)) and source.is_int() and target.is_int() and target.bits > 1:
-        return info
+    source, target = op.operands[0].type.element, op.result.type.element
+    if isinstance(source, DType) and isinstance(target, DType):
+        if source.is_int() and target.is_int() and target.bits > 1:
+            return info
     return AxisInfo((1,) * len(info.contiguity), info.constancy, 1)
 
 
 def _hint(facts: AxisFacts, op: Op) -> AxisInfo:
     info = facts.of(op.operands[0])
-    rank = len(info.contiguity)
 
-    def widened(known: tuple[int, ...], said: object) -> tuple[int, ...]:
-        values = said if isinstance(said, (tuple, list)) else [said] * rank if said else []
-        pairs = zip(known, [*values, *[1] * rank], strict=False)
-        return tuple(max(k, _power_of_two(int(v))) for k, v in pairs)
+    def widened(known: tuple[int, ...], name: str) -> tuple[int, ...]:
+        said = _said(op, name, len(known))
+        return tuple(max(k, _power_of_two(v)) for k, v in zip(known, said, strict=False))
 
-    said = op.attrs.get("divisibility") or 1
-    first = said[-1] if isinstance(said, (tuple, list)) else said
+    divisibility = _said(op, "divisibility", 1)[-1]
     return AxisInfo(
-        widened(info.contiguity, op.attrs.get("contiguity")),
-        widened(info.constancy, op.attrs.get("constancy")),
-        max(info.divisibility, _power_of_two(int(first))),
+        widened(info.contiguity, "contiguity"),
+        widened(info.constancy, "constancy"),
+        max(info.divisibility, _power_of_two(divisibility)),
         info.constant,
     )
+
+
+def _said(op: Op, name: str, count: int) -> tuple[int, ...]:
+    """What a hint says of each axis; 1, which is always true, where it says nothing."""
+    said: int | Sequence[int] | None = op.attrs.get(name)
+    if not said:
+        return (1,) * count
+    return (said,) * count if isinstance(said, int) else tuple(said)
 
 
 def _additive(facts: AxisFacts, op: Op) -> AxisInfo:
@@ -286,7 +291,7 @@ def _program_id(facts: AxisFacts, op: Op) -> AxisInfo:
     return AxisInfo((), (), 1)
 
 
-_RULES = {
+_RULES: dict[str, Callable[[AxisFacts, Op], AxisInfo]] = {
     "const": _const,
     "arange": _arange,
     "splat": _splat,

@@ -205,6 +205,7 @@ def node_operands(node: Node) -> tuple[Value, ...]:
 
 
 def node_blocks(node: Node) -> tuple[Block, ...]:
+    """The blocks inside a node, in the order they are entered."""
     match node:
         case Op():
             return ()

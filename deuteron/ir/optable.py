@@ -59,37 +59,42 @@ COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 ATOMIC_KINDS = ("add", "and", "or", "xor", "max", "min", "xchg")
 
 
-def _require(condition: bool, message: str) -> None:
+def _require(condition: bool, message: str, *shown: object) -> None:
+    """Raise unless the condition holds; `shown` fill the message's braces, only when it is read.
+
+    Nearly every check passes, and to spell a type out costs more than to infer it.
+    """
     if not condition:
-        raise OpTypeError(message)
+        raise OpTypeError(message.format(*shown))
 
 
 def _same(types: Sequence[Type]) -> Type:
     first = types[0]
-    _require(all(t == first for t in types), f"operand types differ: {', '.join(map(str, types))}")
+    if any(other != first for other in types[1:]):
+        raise OpTypeError(f"operand types differ: {', '.join(map(str, types))}")
     return first
 
 
 def _dtype(type: Type) -> DType:
-    _require(isinstance(type.element, DType), f"a number is needed, not {type}")
+    _require(isinstance(type.element, DType), "a number is needed, not {}", type)
     return type.dtype
 
 
 def _float_like(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     type = _same(types)
-    _require(_dtype(type).is_standard_floating(), f"a float is needed, not {type}")
+    _require(_dtype(type).is_standard_floating(), "a float is needed, not {}", type)
     return (type,)
 
 
 def _int_like(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     type = _same(types)
-    _require(_dtype(type).is_int(), f"an integer is needed, not {type}")
+    _require(_dtype(type).is_int(), "an integer is needed, not {}", type)
     return (type,)
 
 
 def _number_like(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     type = _same(types)
-    _require(not _dtype(type).is_fp8(), f"{type} is for storage: cast it first")
+    _require(not _dtype(type).is_fp8(), "{} is for storage: cast it first", type)
     return (type,)
 
 
@@ -100,7 +105,7 @@ def _compare(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
 def _select(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     condition, *values = types
     type = _same(values)
-    _require(condition == type.with_element(int1), f"condition {condition} does not fit {type}")
+    _require(condition == type.with_element(int1), "condition {} does not fit {}", condition, type)
     return (type,)
 
 
@@ -114,24 +119,24 @@ def _bitcast(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     if isinstance(source.element, Pointer) or isinstance(to, Pointer):
         _require(isinstance(source.element, Pointer) and isinstance(to, Pointer), "pointer bitcast")
     else:
-        _require(source.dtype.bits == to.bits, f"cannot bitcast {source} to {to}: widths differ")
+        _require(source.dtype.bits == to.bits, "cannot bitcast {} to {}: widths differ", source, to)
     return (source.with_element(to),)
 
 
 def _ptr_to_int(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _require(types[0].is_pointer, f"a pointer is needed, not {types[0]}")
+    _require(types[0].is_pointer, "a pointer is needed, not {}", types[0])
     return (types[0].with_element(int64),)
 
 
 def _int_to_ptr(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _require(types[0].element == int64, f"an int64 is needed, not {types[0]}")
+    _require(types[0].element == int64, "an int64 is needed, not {}", types[0])
     return (types[0].with_element(attrs["to"]),)
 
 
 def _addptr(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     pointer, offset = types
-    _require(pointer.is_pointer, f"a pointer is needed, not {pointer}")
-    _require(offset.shape == pointer.shape and _dtype(offset).is_int(), f"offset {offset}")
+    _require(pointer.is_pointer, "a pointer is needed, not {}", pointer)
+    _require(offset.shape == pointer.shape and _dtype(offset).is_int(), "offset {}", offset)
     return (pointer,)
 
 
@@ -145,7 +150,7 @@ def _arange(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
 
 
 def _splat(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _require(not types[0].shape, f"a scalar is needed, not {types[0]}")
+    _require(not types[0].shape, "a scalar is needed, not {}", types[0])
     return (types[0].with_shape(tuple(attrs["shape"])),)
 
 
@@ -154,26 +159,26 @@ def _broadcast(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     fits = len(shape) == source.rank and all(
         s in (1, t) for s, t in zip(source.shape, shape, strict=True)
     )
-    _require(fits, f"cannot broadcast {source} to {shape}")
+    _require(fits, "cannot broadcast {} to {}", source, shape)
     return (source.with_shape(shape),)
 
 
 def _expand_dims(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     shape, axis = list(types[0].shape), attrs["axis"]
-    _require(0 <= axis <= len(shape), f"axis {axis} is outside of {types[0]}")
+    _require(0 <= axis <= len(shape), "axis {} is outside of {}", axis, types[0])
     shape.insert(axis, 1)
     return (types[0].with_shape(tuple(shape)),)
 
 
 def _reshape(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     shape = tuple(attrs["shape"])
-    _require(prod(shape) == types[0].numel, f"cannot reshape {types[0]} to {shape}")
+    _require(prod(shape) == types[0].numel, "cannot reshape {} to {}", types[0], shape)
     return (types[0].with_shape(shape),)
 
 
 def _permute(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    order = attrs["order"]
-    _require(sorted(order) == list(range(types[0].rank)), f"order {order} for {types[0]}")
+    order: Sequence[int] = attrs["order"]
+    _require(sorted(order) == list(range(types[0].rank)), "order {} for {}", order, types[0])
     return (types[0].with_shape(tuple(types[0].shape[i] for i in order)),)
 
 
@@ -183,7 +188,7 @@ def _join(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
 
 
 def _split(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _require(types[0].shape[-1:] == (2,), f"the last axis of {types[0]} must be 2 long")
+    _require(types[0].shape[-1:] == (2,), "the last axis of {} must be 2 long", types[0])
     half = types[0].with_shape(types[0].shape[:-1])
     return (half, half)
 
@@ -193,39 +198,39 @@ def _cat(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     axis = attrs["axis"]
     same = left.element == right.element and left.rank == right.rank > axis
     rest = [s for t in types for i, s in enumerate(t.shape) if i != axis]
-    _require(same and rest[: len(rest) // 2] == rest[len(rest) // 2 :], f"cat {left}, {right}")
+    _require(same and rest[: len(rest) // 2] == rest[len(rest) // 2 :], "cat {}, {}", left, right)
     shape = list(left.shape)
     shape[axis] += right.shape[axis]
     return (left.with_shape(tuple(shape)),)
 
 
 def _axis_query(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _require(attrs["axis"] in (0, 1, 2), f"axis {attrs['axis']}: there are 0, 1 and 2")
+    _require(attrs["axis"] in (0, 1, 2), "axis {}: there are 0, 1 and 2", attrs["axis"])
     return (Type(int32),)
 
 
 def _load(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     pointer, rest = types[0], types[1:]
-    _require(pointer.is_pointer, f"a pointer is needed, not {pointer}")
+    _require(pointer.is_pointer, "a pointer is needed, not {}", pointer)
     value = pointer.with_element(pointer.pointee)
     if rest:
-        _require(rest[0] == value.with_element(int1), f"mask {rest[0]} does not fit {value}")
+        _require(rest[0] == value.with_element(int1), "mask {} does not fit {}", rest[0], value)
     if len(rest) > 1:
-        _require(rest[1] == value, f"other {rest[1]} does not fit {value}")
+        _require(rest[1] == value, "other {} does not fit {}", rest[1], value)
     return (value,)
 
 
 def _store(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _require(types[0].is_pointer, f"a pointer is needed, not {types[0]}")
+    _require(types[0].is_pointer, "a pointer is needed, not {}", types[0])
     value = types[0].with_element(types[0].pointee)
-    _require(types[1] == value, f"value {types[1]} does not fit {types[0]}")
+    _require(types[1] == value, "value {} does not fit {}", types[1], types[0])
     if len(types) > 2:
-        _require(types[2] == value.with_element(int1), f"mask {types[2]} does not fit {value}")
+        _require(types[2] == value.with_element(int1), "mask {} does not fit {}", types[2], value)
     return ()
 
 
 def _atomic_rmw(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _require(attrs["kind"] in ATOMIC_KINDS, f"atomic {attrs['kind']}")
+    _require(attrs["kind"] in ATOMIC_KINDS, "atomic {}", attrs["kind"])
     _store(types, attrs)
     return (types[1],)
 
@@ -237,10 +242,10 @@ def _atomic_cas(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
 
 def _dot(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     a, b, acc = types
-    _require(a.rank == b.rank == acc.rank and a.rank in (2, 3), f"ranks of {a}, {b}, {acc}")
+    _require(a.rank == b.rank == acc.rank and a.rank in (2, 3), "ranks of {}, {}, {}", a, b, acc)
     fits = a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2] == acc.shape[:-2]
     fits = fits and acc.shape[-2:] == (a.shape[-2], b.shape[-1])
-    _require(fits, f"shapes of {a} @ {b} + {acc}")
+    _require(fits, "shapes of {} @ {} + {}", a, b, acc)
     return (acc,)
 
 

@@ -111,9 +111,7 @@ class _Printer:
     def loop(
         self, node: For | While, head: str, carried: Sequence[Value], inits: Sequence[Value]
     ) -> None:
-        pairs = [
-            f"{self.name(c)} = {self.name(i)}" for c, i in zip(carried, inits, strict=True)
-        ]
+        pairs = [f"{self.name(c)} = {self.name(i)}" for c, i in zip(carried, inits, strict=True)]
         carry = f" carry ({', '.join(pairs)})" if pairs else ""
         self.line(f"{self.results(node)}{head}{carry}{self.types(node.results)}")
 

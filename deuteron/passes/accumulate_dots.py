@@ -15,6 +15,7 @@ from deuteron.passes.simplify import constant_of
 
 
 def accumulate_dots(function: Function) -> Function:
+    """The function with additions to dots done by the dots."""
     uses: Counter[Value] = Counter(function.body.yields)
     for node in walk(function.body):
         uses.update(node_operands(node))

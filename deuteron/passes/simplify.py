@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from deuteron.dtypes import DType, int1, int_range
 from deuteron.ir import OPS, Block, Effect, Function, Node, Op, Rewriter, Value, node_blocks
@@ -16,6 +17,7 @@ from deuteron.ir.nodes import For, If, Reduce, Scan, While, node_operands
 
 
 def simplify(function: Function) -> Function:
+    """The function without constant, equal, identical or unused work."""
     return _drop_unused(_Simplifier().function(function))
 
 
@@ -64,8 +66,8 @@ class _Simplifier(Rewriter):
 
     def make(self, node: Op, name: str, operands: tuple[Value, ...], **attrs: object) -> Value:
         """Build an op through folding and sharing again."""
-        built = Op(name, operands, tuple(Value(t) for t in _infer(name, operands, attrs)), attrs)
-        built.loc = node.loc
+        types = OPS[name].infer([o.type for o in operands], attrs)
+        built = Op(name, operands, tuple(Value(t) for t in types), attrs, node.loc)
         folded = self.fold(built, operands)
         return folded if folded is not None else self.shared(built, operands)[0]
 
@@ -83,9 +85,10 @@ class _Simplifier(Rewriter):
         """f(splat a, splat b) is splat(f(a, b)); x + splat(0) is x."""
         scalars: list[Value] = []
         for operand in operands:
-            if not operand.is_op("splat"):
+            op = operand.op
+            if op is None or op.name != "splat":
                 break
-            scalars.append(operand.op.operands[0])  # pyright: ignore[reportOptionalMemberAccess]
+            scalars.append(op.operands[0])
         if len(scalars) == len(operands):
             scalar = self.make(node, node.name, tuple(scalars), **node.attrs)
             return self.make(node, "splat", (scalar,), shape=node.result.type.shape)
@@ -167,12 +170,8 @@ _IDENTITY: dict[str, Callable[[Op], int | bool]] = {
 }
 
 
-def _infer(name: str, operands: tuple[Value, ...], attrs: dict[str, object]) -> Sequence[object]:
-    return OPS[name].infer([o.type for o in operands], attrs)
-
-
 def _hashable(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
 def _wrap(value: int, dtype: DType) -> int | bool:
@@ -225,7 +224,8 @@ def _evaluate(node: Op, constants: Sequence[object]) -> int | float | bool | Non
     if fold is None or not isinstance(target, DType):
         return None
     left, right = constants
-    assert isinstance(left, int) and isinstance(right, int)
+    assert isinstance(left, int)
+    assert isinstance(right, int)
     if node.name in ("idiv", "irem") and right == 0:
         return None
     return _wrap(int(fold(int(left), int(right))), target)
@@ -244,19 +244,19 @@ def _cast_float(node: Op, value: object) -> float | None:
 
 def _drop_unused(function: Function) -> Function:
     """Remove pure nodes nobody reads; blocks of the (new) function are filtered in place."""
-    used: set[Value] = set()
-    _mark(function.body, used)
+    _drop_unused_nodes(function.body, set())
     return function
 
 
-def _mark(block: Block, used: set[Value]) -> None:
+def _drop_unused_nodes(block: Block, used: set[Value]) -> None:
+    """From the last node to the first, so that a dropped node's operands count as unused too."""
     used.update(block.yields)
     kept: list[Node] = []
     for node in reversed(block.nodes):
         if _removable(node) and not any(r in used for r in node.results):
             continue
         for inner in node_blocks(node):
-            _mark(inner, used)
+            _drop_unused_nodes(inner, used)
         used.update(node_operands(node))
         kept.append(node)
     block.nodes[:] = reversed(kept)

@@ -22,6 +22,7 @@ from deuteron.ir.nodes import For
 
 
 def split_carried(function: Function) -> Function:
+    """The function with uniformly moving tiles carried as scalars."""
     return _Splitter().function(function)
 
 

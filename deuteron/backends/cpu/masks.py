@@ -108,6 +108,26 @@ def _grows(value: Value) -> bool:
     return False
 
 
+def is_linear(value: Value) -> bool:
+    """Whether a tile of offsets or addresses has one stride along each axis."""
+    op = value.op
+    if op is None:
+        return False
+    if op.name in ("splat", "arange"):
+        return True
+    if op.name in ("broadcast", "expand_dims", "hint", "permute"):
+        return is_linear(op.operands[0])
+    if op.name in ("add", "sub", "addptr"):
+        return all(map(is_linear, op.operands))
+    if op.name == "cast":
+        return _widens(op) and is_linear(op.operands[0])
+    if op.name == "mul":
+        left, right = op.operands
+        uniform = _is_uniform(left) or _is_uniform(right)
+        return uniform and is_linear(left) and is_linear(right)
+    return False
+
+
 def _widens(op: Op) -> bool:
     source, target = op.operands[0].type.dtype, op.attrs["to"]
     return source.is_int() and target.is_int() and target.bits >= source.bits > 1

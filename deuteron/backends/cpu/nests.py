@@ -17,7 +17,7 @@ from deuteron.backends.cpu.dot_pack import (
 from deuteron.backends.cpu.dot_plan import elem_bytes
 from deuteron.backends.cpu.folds import Accumulators
 from deuteron.backends.cpu.levels import Placed
-from deuteron.backends.cpu.masks import Extent, held_masks
+from deuteron.backends.cpu.masks import Extent, held_masks, is_linear
 from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.registers import to_storage
 from deuteron.backends.cpu.steps import Assign, Fold, Group, Keep, Pack, Sink, Store
@@ -201,7 +201,8 @@ class Nests:
         loads = [n for n in self.plan.order if isinstance(n, Op) and n.name == "load"]
         for store in stores:
             info = self.plan.facts.of(store.op.operands[0])
-            if info.contiguity[group.axis] < self._lanes(group):
+            whole_axis = info.contiguity[group.axis] >= group.shape[group.axis]
+            if not whole_axis or not is_linear(store.op.operands[0]):
                 return []
             if any(self.plan.may_alias(load, store.op) for load in loads):
                 return []
@@ -216,12 +217,25 @@ class Nests:
         least = self.b.const(NONTEMPORAL_BYTES // max(1, bytes_each), I64)
         result = self.b.icmp("uge", self.programs, least)
         for store in stores:
-            start = Index(tuple(Coord() for _ in group.shape))
-            address = self.chunks.get(store.op.operands[0], start).val
-            size = store.op.operands[0].type.pointee.storage_bytes * self._lanes(group)
-            low = self.b.and_(self.b.convert("ptrtoint", address, "i64"), self.b.const(size - 1, I64))
+            pointer = store.op.operands[0]
+            size = pointer.type.pointee.storage_bytes * self._lanes(group)
+            low = self.b.and_(self._address_bits(group, pointer), self.b.const(size - 1, I64))
             result = self.b.and_(result, self.b.icmp("eq", low, self.b.const(0, I64)))
         return result
+
+    def _address_bits(self, group: Group, pointer: Value) -> Val:
+        """Every bit that is set in some chunk's address: of the first one, and of the strides."""
+        start = Index(tuple(Coord() for _ in group.shape))
+
+        def address(index: Index) -> Val:
+            return self.b.convert("ptrtoint", self.chunks.get(pointer, index).val, "i64")
+
+        first = bits = address(start)
+        for axis, size in enumerate(group.shape):
+            if axis != group.axis and size > 1:
+                stride = self.b.sub(address(start.moved(axis, 1)), first)
+                bits = self.b.or_(bits, stride)
+        return bits
 
     # -- the nest ---------------------------------------------------------------------------
     def _lanes(self, group: Group) -> int:
