@@ -10,13 +10,20 @@
     │   └── OutOfBoundsError         a checked kernel touched memory outside its arrays
     └── InternalError                ours; please report it
 
-CompilationError is also a SyntaxError-like located error; LaunchError is also a TypeError or a
-ValueError where Python's own callers would expect one.
+A CompilationError is located in a kernel, a LaunchError at the call that leaves this package's
+user's own code; it is also a TypeError and a ValueError, as Python's own callers would expect.
 """
 
 from __future__ import annotations
 
+import linecache
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
+from types import FrameType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +53,58 @@ class Loc:
 
 UNKNOWN = Loc("<unknown>", 0, 0)
 
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_COMMANDS = _PACKAGE + "cli" + os.sep
+
+
+def call_site() -> Loc:
+    """The call, outside of this package, that is being carried out; UNKNOWN when there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if frame.f_code.co_filename.startswith(_COMMANDS):
+            return UNKNOWN  # the command line calls by itself
+        frame = frame.f_back
+    return UNKNOWN if frame is None else _loc_of(frame)
+
+
+def _loc_of(frame: FrameType) -> Loc:
+    code = frame.f_code
+    positions = islice(code.co_positions(), frame.f_lasti // 2, None)
+    first, last, col, end_col = next(positions, (None, None, None, None))
+    line = first or frame.f_lineno
+    text = linecache.getline(code.co_filename, line, frame.f_globals).rstrip()
+    encoded = text.encode()  # columns count bytes of it
+    if col is None or end_col is None:
+        col, end_col = len(encoded) - len(encoded.lstrip()), len(encoded)
+    elif last != line:
+        end_col = len(encoded)
+    start, end = (len(encoded[:c].decode(errors="replace")) for c in (col, end_col))
+    return Loc(code.co_filename, line, start, end, text, code.co_name)
+
+
+def _placed(loc: Loc, message: str) -> str:
+    """A message with its place in front, and the excerpt below its first line."""
+    if loc is UNKNOWN:
+        return message
+    head, *rest = message.split("\n")
+    excerpt = loc.excerpt()
+    return "\n".join([f"{loc}: {head}", *filter(None, [excerpt]), *rest])
+
 
 class DeuteronError(Exception):
     """Root of every error this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
+        # The text is complete: an error that comes from another process must not be made anew.
+        return _copy_of_error, (type(self), self.args, self.__dict__)
+
+
+def _copy_of_error(
+    cls: type[DeuteronError], args: tuple[object, ...], state: dict[str, Any]
+) -> DeuteronError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class UserError(DeuteronError):
@@ -104,19 +160,42 @@ class CompileTimeAssertionFailure(CompilationError):
 
 
 class LaunchError(UserError, TypeError, ValueError):
-    """A kernel was called wrongly: its arguments, grid or options."""
+    """A kernel was called wrongly: its arguments, grid or options.
+
+    The message begins with the place of the call.
+    """
+
+    def __init__(self, message: str) -> None:
+        self.error_message = message
+        self.loc = call_site()
+        super().__init__(_placed(self.loc, message))
 
 
 class OutOfResources(UserError):
     """A kernel needs more than there is.
 
-    `name` is the resource, `required` and `limit` are in its unit (bytes for scratch).
+    `name` is the resource, `required` and `limit` are in its unit (bytes for scratch).  `got` says
+    what takes the most of it, `loc` where the kernel stands.
     """
 
-    def __init__(self, name: str, required: int, limit: int, remedy: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        required: int,
+        limit: int,
+        remedy: str = "",
+        *,
+        got: str = "",
+        loc: Loc = UNKNOWN,
+    ) -> None:
         self.name, self.required, self.limit = name, required, limit
+        self.remedy, self.got, self.loc = remedy, got, loc
         text = f"out of resource: {name}, required {required:,}, limit {limit:,}"
-        super().__init__(f"{text}\n  remedy:   {remedy}" if remedy else text)
+        if got:
+            text += f"\n  got:      {got}"
+        if remedy:
+            text += f"\n  remedy:   {remedy}"
+        super().__init__(_placed(loc, text))
 
 
 class DeviceAssertionError(UserError, AssertionError):
@@ -128,8 +207,5 @@ class OutOfBoundsError(UserError):
 
     def __init__(self, message: str, loc: Loc = UNKNOWN) -> None:
         self.loc = loc
-        parts = [f"{loc}: {message}"]
-        if excerpt := loc.excerpt():
-            parts.append(excerpt)
-        parts.append("  remedy:   mask off the lanes that lie outside, or correct the offsets")
-        super().__init__("\n".join(parts))
+        remedy = "mask off the lanes that lie outside, or correct the offsets"
+        super().__init__(_placed(loc, f"{message}\n  remedy:   {remedy}"))

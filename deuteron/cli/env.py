@@ -105,6 +105,12 @@ FEATURES: tuple[tuple[str, Callable[[CpuTarget], bool], str, str], ...] = (
         "the CPU lacks F16C: conversions are computed with integers",
     ),
     (
+        "bfloat16 AMX",
+        lambda target: target.has_amx_bf16,
+        "AMX: tdpbf16ps for dots of whole 16 x 16 x 32 tiles",
+        "the CPU has no AMX, or the system does not permit it",
+    ),
+    (
         "bfloat16 dot",
         lambda target: target.has_fast_bf16_dot,
         "vdpbf16ps",

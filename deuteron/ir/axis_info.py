@@ -16,6 +16,7 @@ from math import gcd
 
 from deuteron.dtypes import DType
 from deuteron.ir.nodes import Function, Op, Value
+from deuteron.ir.signs import Signs
 from deuteron.ir.types import Type
 
 MAX_DIVISIBILITY = 1 << 30
@@ -50,6 +51,7 @@ class AxisFacts:
 
     def __init__(self, function: Function) -> None:
         self._known: dict[Value, AxisInfo] = {}
+        self.signs = Signs(function)
         for param, attrs in zip(function.params, function.param_attrs, strict=True):
             self._known[param] = AxisInfo((), (), attrs.get("divisibility", 1))
 
@@ -151,10 +153,21 @@ def _reshape(facts: AxisFacts, op: Op) -> AxisInfo:
 def _cast(facts: AxisFacts, op: Op) -> AxisInfo:
     info = facts.of(op.operands[0])
     source, target = op.operands[0].type.element, op.result.type.element
-    if isinstance(source, DType) and isinstance(target, DType):
-        if source.is_int() and target.is_int() and target.bits > 1:
-            return info
+    if (
+        isinstance(source, DType)
+        and isinstance(target, DType)
+        and (source.is_int() and target.is_int() and target.bits > 1)
+    ):
+        return info if target.bits >= min(source.bits, 32) else _wrapped(info, target)
     return AxisInfo((1,) * len(info.contiguity), info.constancy, 1)
+
+
+def _wrapped(info: AxisInfo, target: DType) -> AxisInfo:
+    """Of integers cut to 8 or 16 bits, which whole tiles do not fit: runs end where they wrap."""
+    longest = 1 << (target.bits - 1)
+    contiguity = [c if c == 1 else gcd(c, info.divisibility, longest) for c in info.contiguity]
+    divisibility = gcd(_at_runs(info, contiguity, 1), longest)
+    return AxisInfo(tuple(contiguity), info.constancy, divisibility)
 
 
 def _hint(facts: AxisFacts, op: Op) -> AxisInfo:
@@ -247,7 +260,7 @@ def _idiv(facts: AxisFacts, op: Op) -> AxisInfo:
     constancy: list[int] = []
     for a in range(op.result.type.rank):
         run = gcd(left.constancy[a], right.constancy[a])
-        if left.contiguity[a] > 1 and _constant_along(right, a, op):
+        if left.contiguity[a] > 1 and _divides_runs(facts, op, a):
             grown = gcd(left.contiguity[a], left.divisibility, right.divisibility)
             run = max(run, _power_of_two(grown))
         constancy.append(run)
@@ -259,7 +272,7 @@ def _irem(facts: AxisFacts, op: Op) -> AxisInfo:
     contiguity: list[int] = []
     for a in range(op.result.type.rank):
         run = 1
-        if left.contiguity[a] > 1 and _constant_along(right, a, op):
+        if left.contiguity[a] > 1 and _divides_runs(facts, op, a):
             run = _power_of_two(gcd(left.contiguity[a], left.divisibility, right.divisibility))
         contiguity.append(run)
     constancy = tuple(gcd(x, y) for x, y in zip(left.constancy, right.constancy, strict=True))
@@ -267,8 +280,11 @@ def _irem(facts: AxisFacts, op: Op) -> AxisInfo:
     return AxisInfo(tuple(contiguity), constancy, divisibility)
 
 
-def _constant_along(info: AxisInfo, axis: int, op: Op) -> bool:
-    return info.constancy[axis] == op.result.type.shape[axis]
+def _divides_runs(facts: AxisFacts, op: Op, axis: int) -> bool:
+    """Whether a division by one number along an axis goes the same way on all of a run."""
+    left, right = op.operands
+    uniform = facts.of(right).constancy[axis] == op.result.type.shape[axis]
+    return uniform and facts.signs.never_negative(left)
 
 
 def _select(facts: AxisFacts, op: Op) -> AxisInfo:

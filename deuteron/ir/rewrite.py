@@ -49,10 +49,10 @@ class Rewriter:
             case If():
                 return self.if_(node)
             case Reduce():
-                combine = self.block(node.combine)
+                combine = self.combine(node.combine)
                 return self.b.reduce(self.values(node.operands), node.axis, combine)
             case Scan():
-                combine = self.block(node.combine)
+                combine = self.combine(node.combine)
                 operands = self.values(node.operands)
                 return self.b.scan(operands, node.axis, combine, reverse=node.reverse)
 
@@ -73,6 +73,10 @@ class Rewriter:
         self.map.update(zip(block.args, args, strict=True))
         self.nodes(block)
         return self.b.close(self.values(block.yields))
+
+    def combine(self, block: Block) -> Block:
+        """The combine block of a reduction or scan, which reads nothing from outside."""
+        return self.block(block)
 
     def nodes(self, block: Block) -> None:
         for node in block.nodes:

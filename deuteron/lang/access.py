@@ -14,7 +14,7 @@ from deuteron.lang.values import Operand, Tensor, tensor_member
 @builtin
 def load(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     mask: Operand | None = None,
     other: Operand | None = None,
     *,
@@ -43,7 +43,7 @@ def load(
 @builtin
 def store(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     value: Operand,
     mask: Operand | None = None,
     *,
@@ -70,7 +70,7 @@ def store(
 @builtin
 def atomic_add(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     val: Operand,
     mask: Operand | None = None,
     sem: str | None = None,
@@ -88,7 +88,7 @@ def atomic_add(
 @builtin
 def atomic_max(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     val: Operand,
     mask: Operand | None = None,
     sem: str | None = None,
@@ -105,7 +105,7 @@ def atomic_max(
 @builtin
 def atomic_min(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     val: Operand,
     mask: Operand | None = None,
     sem: str | None = None,
@@ -122,7 +122,7 @@ def atomic_min(
 @builtin
 def atomic_and(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     val: Operand,
     mask: Operand | None = None,
     sem: str | None = None,
@@ -139,7 +139,7 @@ def atomic_and(
 @builtin
 def atomic_or(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     val: Operand,
     mask: Operand | None = None,
     sem: str | None = None,
@@ -156,7 +156,7 @@ def atomic_or(
 @builtin
 def atomic_xor(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     val: Operand,
     mask: Operand | None = None,
     sem: str | None = None,
@@ -173,7 +173,7 @@ def atomic_xor(
 @builtin
 def atomic_xchg(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     val: Operand,
     mask: Operand | None = None,
     sem: str | None = None,
@@ -190,7 +190,7 @@ def atomic_xchg(
 @builtin
 def atomic_cas(
     ctx: Context,
-    pointer: Tensor,
+    pointer: object,
     cmp: Operand,
     val: Operand,
     sem: str | None = None,

@@ -48,7 +48,8 @@ def visit_call(w: Walker, node: ast.Call) -> object:
     try:
         return _call(w, node, function, args, kwargs)
     except CompilationError as error:
-        if "tl.constexpr" not in error.remedy or error.loc != w.loc(node):
+        here = error.loc == w.loc(node) and not w.source.is_library
+        if not here or "tl.constexpr" not in error.remedy:
             raise
         name = _demoted_name(w, node, error.got)
         if name is None:

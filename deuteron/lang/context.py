@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from deuteron.errors import CompilationError, Loc, UserError
 from deuteron.ir.builder import Builder
@@ -81,8 +81,7 @@ def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
     a kernel it raises UserError.
     """
     name = function.__name__
-    signature = inspect.signature(function)
-    public = signature.replace(parameters=list(signature.parameters.values())[1:])
+    public, checks = _public_signature(function)
 
     @wraps(function)
     def call(*args: Any, _ctx: Context | None = None, **kwargs: Any) -> Any:
@@ -95,13 +94,17 @@ def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
         plain = [unwrap(a) for a in args]
         named = {k: unwrap(v) for k, v in kwargs.items()}
         try:
-            public.bind(*plain, **named)
+            bound = public.bind(*plain, **named)
         except TypeError as error:
             raise _ctx.error(
                 f"{name}: {error}",
                 expected=f"{name}{public}",
                 got=", ".join([*map(describe, plain), *(f"{k}=" for k in named)]) or "no arguments",
             ) from None
+        for parameter, value in bound.arguments.items():
+            check = checks.get(parameter)
+            if check is not None and not isinstance(value, check.classes):
+                raise _argument_error(_ctx, name, parameter, value, check)
         try:
             return wrap(cast(Any, function)(_ctx, *plain, **named))
         except OpTypeError as error:
@@ -112,6 +115,58 @@ def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
     marked.__signature__ = public
     marked.is_builtin = True
     return marked
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """What an argument must be: of one of these classes, which are `wanted` in words."""
+
+    classes: tuple[type, ...]
+    wanted: str
+
+
+_OPERAND: Final = _Check((Tensor, bool, int, float), "a tensor or a number")
+# By annotation.  What is not here says itself what is wrong with an argument.
+_CHECKS: Final[dict[str, _Check]] = {
+    "Tensor": _Check((Tensor,), "a tensor"),
+    "Operand": _OPERAND,
+    "Tensor | Scalar": _OPERAND,
+    "bool": _Check((bool, int), "True or False"),
+    "str": _Check((str,), "a string"),
+}
+
+
+def _public_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, _Check]]:
+    """What callers may pass, without annotations, and what these ask of the arguments."""
+    _, *parameters = inspect.signature(function).parameters.values()
+    checks: dict[str, _Check] = {}
+    for parameter in parameters:
+        kind, _, optional = str(parameter.annotation).partition(" | None")
+        check = _CHECKS.get(kind + optional)
+        if check is None or parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            continue
+        if " | None" in str(parameter.annotation):
+            check = _Check((*check.classes, type(None)), f"{check.wanted}, or None")
+        checks[parameter.name] = check
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+    return inspect.Signature(bare), checks
+
+
+def _argument_error(
+    ctx: Context, name: str, parameter: str, value: object, check: _Check
+) -> CompilationError:
+    of = "" if name.startswith("_") else f" of {name}"
+    remedy = ""
+    if isinstance(value, Tensor):
+        remedy = "annotate the name it comes from with tl.constexpr"
+    elif callable(value):
+        remedy = "call it: a pair of parentheses is missing"
+    return ctx.error(
+        f"the argument `{parameter}`{of} does not fit",
+        expected=check.wanted,
+        got=describe(value),
+        remedy=remedy,
+    )
 
 
 def is_builtin(function: object) -> bool:

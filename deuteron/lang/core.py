@@ -23,13 +23,13 @@ TRITON_MAX_TENSOR_NUMEL = shape.MAX_NUMEL
 @builtin
 def program_id(ctx: Context, axis: int) -> Tensor:
     """The place of this program in the grid along axis 0, 1 or 2; an int32."""
-    return ctx.op("program_id", axis=axis)
+    return ctx.op("program_id", axis=shape.check_grid_axis(ctx, axis))
 
 
 @builtin
 def num_programs(ctx: Context, axis: int) -> Tensor:
     """The size of the grid along axis 0, 1 or 2; an int32."""
-    return ctx.op("num_programs", axis=axis)
+    return ctx.op("num_programs", axis=shape.check_grid_axis(ctx, axis))
 
 
 # -- creation ------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def static_assert(ctx: Context, cond: Any, msg: str = "") -> None:
 
 
 @builtin
-def device_print(ctx: Context, prefix: str, *args: Operand, hex: bool = False) -> None:
+def device_print(ctx: Context, prefix: object, *args: Operand, hex: bool = False) -> None:
     """Print tensors when the kernel runs: the prefix, the program, and each element."""
     debug.device_print(ctx, prefix, args, hex=hex)
 

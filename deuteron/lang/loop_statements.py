@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from deuteron.dtypes import DType, int32, promote
 from deuteron.ir.nodes import Value
@@ -31,6 +32,9 @@ from deuteron.lang.scope import Lost, Scope
 from deuteron.lang.semantic.casts import cast, to_tensor
 from deuteron.lang.values import Tensor, constexpr, describe, unwrap
 from deuteron.lang.walker import FALLS, Walker, statement
+
+MAX_UNROLLED: Final = 1 << 14
+"""How many iterations of `tl.static_range` are compiled; each takes about a millisecond."""
 
 
 @statement(ast.For)
@@ -88,7 +92,16 @@ def _unroll(w: Walker, node: ast.For, counter: str, steps: loops.static_range) -
         )
     if bounds[2] == 0:
         raise w.error(node.iter, "a loop's step must not be 0")
-    for index in range(*bounds):
+    steps_taken = range(*bounds)
+    if steps_taken[MAX_UNROLLED:]:
+        raise w.error(
+            node.iter,
+            "tl.static_range would write its body out too often",
+            expected=f"at most {MAX_UNROLLED:,} iterations",
+            got=str(steps_taken),
+            remedy="use tl.range, which makes a loop",
+        )
+    for index in steps_taken:
         w.scope.assign(counter, constexpr(index))
         run_body(w, node.body)
 

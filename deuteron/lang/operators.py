@@ -123,7 +123,7 @@ def _fold(ctx: Context, symbol: str, *operands: object) -> object:
         if symbol not in names:
             raise TypeError(f"constants have no `{symbol}` operator")
         return wrap(getattr(operator, names[symbol])(*plain))
-    except (TypeError, ValueError, ArithmeticError) as error:
+    except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
         got = " and ".join(describe(o) for o in operands)
         raise ctx.error(f"`{symbol}` of constants failed: {error}", got=got) from None
 

@@ -11,13 +11,15 @@ import linecache
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from deuteron.errors import CompilationError, Loc
 
 if TYPE_CHECKING:
     from deuteron.runtime.jit import JITFunction
+
+_LIBRARY: Final = "deuteron.lang."
 
 _sources: WeakKeyDictionary[FunctionType, Source] = WeakKeyDictionary()
 _replaced: WeakKeyDictionary[JITFunction, Source] = WeakKeyDictionary()
@@ -49,7 +51,8 @@ class Parameter:
 class Source:
     """The text of one Python function.
 
-    `lines` start at `first_line` of the file, which holds the first decorator.  Line 1 of the tree
+    A function of the language itself (`is_library`) has no places of its own: what goes wrong in it
+    went wrong where it was called.  `lines` start at `first_line` of the file, which holds the first decorator.  Line 1 of the tree
     is line `offset + 1` of the file.  `local_names` are those that the function assigns anywhere,
     which by Python's rule are never looked for outside.
     """
@@ -62,6 +65,7 @@ class Source:
     parameters: tuple[Parameter, ...]
     local_names: frozenset[str]
     has_walrus: bool
+    is_library: bool
     _stores: dict[ast.stmt, frozenset[str]] = field(
         default_factory=dict[ast.stmt, "frozenset[str]"]
     )
@@ -73,6 +77,8 @@ class Source:
 
     def loc(self, node: ast.AST, caller: Loc | None = None) -> Loc:
         """The place of a node; `caller` is where the enclosing function was called."""
+        if self.is_library and caller is not None:
+            return caller
         line: int = getattr(node, "lineno", self.tree.lineno)
         col: int = getattr(node, "col_offset", self.tree.col_offset)
         end_line: int = getattr(node, "end_lineno", line)
@@ -241,7 +247,15 @@ def _parse(function: FunctionType, lines: list[str]) -> Source | None:
     if has_walrus:
         _collect_walruses(tree, local_names)
     return Source(
-        tree, file, first_line, offset, lines, parameters, frozenset(local_names), has_walrus
+        tree,
+        file,
+        first_line,
+        offset,
+        lines,
+        parameters,
+        frozenset(local_names),
+        has_walrus,
+        is_library=function.__module__.startswith(_LIBRARY),
     )
 
 

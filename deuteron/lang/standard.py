@@ -59,9 +59,16 @@ def swizzle2d(i, j, size_i, size_j, size_g):
 @builtin
 def _sum_operand(ctx: Context, input: Tensor, dtype: DType | None) -> Tensor:
     """The dtype a sum is given in: int32 or uint32 for narrower integers, unless told."""
+    if input.is_pointer:
+        raise ctx.error(
+            "pointers cannot be summed",
+            expected="a tile of numbers",
+            got=describe(input),
+            remedy=arith.LOAD_FIRST,
+        )
     if dtype is not None:
         return casts.cast(ctx, input, casts.check_number_dtype(ctx, "dtype", dtype))
-    narrow = not input.is_pointer and input.number.is_int() and input.number.bits < 32
+    narrow = input.number.is_int() and input.number.bits < 32
     if not narrow:
         return input
     return casts.cast(ctx, input, int32 if input.number.is_int_signed() else uint32)

@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from deuteron.dtypes import DType
@@ -285,8 +286,12 @@ def describe(value: object) -> str:
     if isinstance(value, tuple):
         return f"a tuple ({', '.join(describe(v) for v in cast(tuple[object, ...], value))})"
     plain = unwrap(value)
-    if isinstance(plain, DType):
+    if plain is None:
+        return "None"
+    if isinstance(plain, (DType, Pointer)):
         return f"the dtype {plain}"
+    if isinstance(plain, ModuleType):
+        return f"the module {plain.__name__}"
     if callable(plain):
         return f"the function {getattr(plain, '__name__', plain)!s}"
     return f"{plain!r} ({type(plain).__name__})"

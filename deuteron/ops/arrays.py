@@ -24,6 +24,11 @@ class Array(Protocol):
         """The length of each axis."""
         ...
 
+    @property
+    def dtype(self) -> Any:
+        """The element type, as its own library tells it."""
+        ...
+
 
 def size(array: Array) -> int:
     """The number of elements."""

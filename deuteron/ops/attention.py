@@ -11,8 +11,8 @@ from deuteron import cdiv, jit, next_power_of_2
 from deuteron.errors import LaunchError
 from deuteron.ops.arrays import Array, empty_like, require_contiguous, require_shape, size
 
-MAX_BLOCK_M = 128
-BLOCK_N = 64
+MAX_BLOCK_M = 256
+BLOCK_N = 128
 LOG2_E = 1.4426950408889634
 
 

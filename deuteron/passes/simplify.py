@@ -32,6 +32,12 @@ class _Simplifier(Rewriter):
         self.scopes.pop()
         return result
 
+    def combine(self, block: Block) -> Block:
+        around, self.scopes = self.scopes, []
+        result = super().combine(block)
+        self.scopes = around
+        return result
+
     def op(self, node: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         row = OPS[node.name]
         if row.effect is not Effect.NONE:
@@ -103,7 +109,7 @@ class _Simplifier(Rewriter):
         return self.fold_identity(node, operands)
 
     def constant(self, value: int | float | bool, dtype: DType) -> Value:
-        key = ("const", type(value), value, dtype)
+        key = ("const", _hashable(value), dtype)
         for scope in reversed(self.scopes):
             if key in scope:
                 return scope[key][0]
@@ -171,6 +177,9 @@ _IDENTITY: dict[str, Callable[[Op], int | bool]] = {
 
 
 def _hashable(value: object) -> object:
+    if isinstance(value, bool | int | float):
+        # Equal numbers that differ in type, or zeros in their sign, are different constants.
+        return repr(value)
     return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 

@@ -85,14 +85,17 @@ def reinterpret(tensor: Any, dtype: DType | str) -> TensorWrapper:
     described = describe_array(base, "reinterpret")
     if described is None:
         raise LaunchError(
-            f"reinterpret needs an array\n  got:      {type(tensor).__name__}\n"
+            "reinterpret needs an array\n"
+            "  expected: an array (NumPy, torch, DLPack)\n"
+            f"  got:      {type(tensor).__name__}\n"
             "  remedy:   pass a NumPy array or a torch tensor"
         )
     if described.dtype.storage_bytes != wanted.storage_bytes:
         raise LaunchError(
             f"cannot reinterpret {described.dtype} as {wanted}: their items differ in width\n"
             f"  expected: an array of {wanted.storage_bytes}-byte items\n"
-            f"  got:      {described.dtype.storage_bytes}-byte items"
+            f"  got:      {described.dtype.storage_bytes}-byte items\n"
+            "  remedy:   choose a dtype of that width, or convert the array"
         )
     return TensorWrapper(base, wanted)
 
@@ -163,6 +166,7 @@ def _known_numpy_dtype(dtype: np.dtype[Any], where: str) -> DType:
     if not dtype.isnative:
         raise LaunchError(
             f"{where}: the array's bytes are swapped\n"
+            "  expected: the byte order of this machine\n"
             f"  got:      dtype {dtype.str!r}\n"
             "  remedy:   pass array.astype(array.dtype.newbyteorder('='))"
         )
@@ -184,8 +188,10 @@ def _torch(tensor: Any, where: str) -> ArrayArgument:
         address, strides = int(tensor.data_ptr()), tuple(tensor.stride())
     except RuntimeError as error:  # sparse, fake and functional tensors
         raise LaunchError(
-            f"{where}: this tensor has no memory of its own ({type(tensor).__name__}, "
-            f"layout {tensor.layout})\n  remedy:   pass a dense tensor on the CPU"
+            f"{where}: this tensor has no memory of its own\n"
+            "  expected: a dense tensor on the CPU\n"
+            f"  got:      {type(tensor).__name__}, layout {tensor.layout}\n"
+            "  remedy:   pass tensor.to_dense()"
         ) from error
     item = dtype.storage_bytes
     first, last = _extent(address, tuple(tensor.shape), [s * item for s in strides], item)
@@ -231,5 +237,6 @@ def _known_dtype(name: str, where: str) -> DType:
         return found
     known = ", ".join(sorted(BY_ARRAY_NAME))
     raise LaunchError(
-        f"{where}: kernels know no dtype {name}\n  expected: one of {known}\n  got:      {name}"
+        f"{where}: kernels know no dtype {name}\n  expected: one of {known}\n  got:      {name}\n"
+        "  remedy:   convert the array first"
     )

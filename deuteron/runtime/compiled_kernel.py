@@ -93,7 +93,9 @@ class CompiledKernel:
                 raise LaunchError(
                     f"kernel {self.name}, argument {name!r}: the kernel writes to this array, "
                     "which is read-only\n"
-                    f"  remedy:   pass a writable copy: {name}.copy()"
+                    "  expected: a writable array\n"
+                    f"  got:      a read-only {type(array.owner).__name__}\n"
+                    "  remedy:   pass a copy of it"
                 )
 
     def check_fits(self, request: Request) -> None:
@@ -108,6 +110,8 @@ class CompiledKernel:
         if request.spec.aliased and not self.spec.aliased:
             raise LaunchError(
                 f"kernel {self.name}: it was compiled for arrays that do not overlap\n"
+                "  expected: arrays that are the same or apart\n"
+                f"  got:      two that overlap\n"
                 f"  remedy:   launch the jit function {self.name} itself"
             )
 

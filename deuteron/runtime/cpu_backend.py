@@ -31,7 +31,7 @@ class CpuBackend:
     def compile(self, function: Function, options: LaunchOptions) -> KernelImage:
         from deuteron.backends.cpu.compiler import compile_function
 
-        return compile_function(function, options)
+        return compile_function(function)
 
     def assembly(self, llvm: str) -> str:
         """The assembly of a kernel's LLVM text."""

@@ -42,9 +42,11 @@ def _size(kernel: str, grid: object, axis: int, size: Any) -> int:
     except TypeError as error:
         raise _bad(kernel, grid, f"{size!r} ({type(size).__name__}) for axis {axis}") from error
     if not 0 <= number <= MAX_AXIS:
+        remedy = "a grid of 0 programs runs nothing" if number < 0 else "use a second axis as well"
         raise LaunchError(
             f"kernel {kernel}: axis {axis} of the grid is out of range\n"
-            f"  expected: 0 to 2**31 - 1\n  got:      {number}"
+            f"  expected: 0 to 2**31 - 1\n  got:      {number}\n"
+            f"  remedy:   {remedy}"
         )
     return number
 
@@ -54,5 +56,5 @@ def _bad(kernel: str, grid: object, got: str) -> LaunchError:
         f"kernel {kernel}: {grid!r} is no grid\n"
         "  expected: a tuple of 1 to 3 ints, or a callable that returns one\n"
         f"  got:      {got}\n"
-        "  remedy:   write kernel[(programs,)](…); divide sizes with //, or with triton.cdiv"
+        f"  remedy:   write {kernel}[(programs,)](…); divide sizes with //, or with deuteron.cdiv"
     )

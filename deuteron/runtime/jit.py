@@ -34,7 +34,7 @@ from deuteron.backends.cpu.launcher import (
 )
 from deuteron.backends.llvm import object_cache
 from deuteron.dtypes import float32, float64, int32, int64
-from deuteron.errors import LaunchError
+from deuteron.errors import LaunchError, OutOfResources, call_site
 from deuteron.ir.types import Pointer
 from deuteron.runtime.arrays import MockTensor, as_dtype, is_torch_tensor
 from deuteron.runtime.compiled_kernel import CompiledKernel
@@ -135,7 +135,9 @@ class JITFunction(KernelInterface):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise LaunchError(
             f"kernel {self.__name__} was called without a grid\n"
-            f"  remedy:   write {self.__name__}[grid](…); only kernels call it without"
+            f"  expected: {self.__name__}[grid](…)\n"
+            f"  got:      {self.__name__}(…)\n"
+            "  remedy:   put the number of programs in brackets; only kernels call it without"
         )
 
     # -- launching --------------------------------------------------------------------------
@@ -207,6 +209,8 @@ class JITFunction(KernelInterface):
             raise LaunchError(
                 f"kernel {self.__name__}: the global {changed!r} is not what it was when the "
                 "kernel was first compiled\n"
+                "  expected: constants outside of a kernel that stay as they are\n"
+                f"  got:      another {changed}\n"
                 f"  remedy:   pass {changed} as a tl.constexpr argument, or leave it as it is"
             )
         bound = self._bind(args, kwargs)
@@ -223,13 +227,26 @@ class JITFunction(KernelInterface):
     def _after_launch(self, kernel: CompiledKernel, status: int, control: bytes) -> None:
         """Raise what a launch by machine code ended in."""
         assert isinstance(kernel.code, LoadedKernel)
-        raise_failure(kernel.code.info, status, control)
+        with self._named_in_errors():
+            raise_failure(kernel.code.info, status, control)
 
     def _run(self, kernel: CompiledKernel, request: Request, grid: tuple[int, int, int]) -> None:
         if isinstance(kernel.code, LoadedKernel):
-            launch(kernel.code, grid, request.values)
+            with self._named_in_errors():
+                launch(kernel.code, grid, request.values)
         else:
             self.backend.interpret(kernel.code, request.values, grid)
+
+    @contextmanager
+    def _named_in_errors(self) -> Generator[None]:
+        """The pool knows neither kernel nor call when it runs out of memory."""
+        try:
+            yield
+        except OutOfResources as error:
+            name = f"scratch memory of kernel {self.__name__}, bytes"
+            raise OutOfResources(
+                name, error.required, error.limit, error.remedy, loc=call_site()
+            ) from None
 
     # -- arguments --------------------------------------------------------------------------
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Bound:

@@ -71,6 +71,7 @@ def kernel_params(
         if param.kind is inspect.Parameter.VAR_KEYWORD:
             raise LaunchError(
                 f"kernel {function.__name__} takes **{name}, which a kernel cannot have\n"
+                "  expected: parameters with names, or *args\n"
                 "  remedy:   name its parameters one by one"
             )
         constexpr, const, forced = _read_annotation(param.annotation)
@@ -118,14 +119,20 @@ def bind(
         if param is None and name not in launch_options.NAMES:
             raise _unknown_name(kernel, name, by_name)
         if param is not None and name in values:
-            raise LaunchError(f"kernel {kernel}: argument {name!r} is given twice\n{_once(name)}")
+            raise LaunchError(
+                f"kernel {kernel}: argument {name!r} is given twice\n"
+                f"  expected: {name} by position or by name\n"
+                "  got:      both\n"
+                f"  remedy:   take {name}=… out of the call, or what stands at its place"
+            )
         if param is not None:
             values[name] = value
         if name in launch_options.NAMES and (param is None or param.is_constexpr):
             options[name] = value
     missing = [p.name for p in params if p.name not in values and not p.has_default]
     if missing:
-        raise _missing(kernel, params, missing)
+        given = [param.name for param in params if param.name in values]
+        raise _missing(kernel, params, given, missing)
     return Bound(tuple(values.get(p.name, p.default) for p in params), options)
 
 
@@ -157,15 +164,14 @@ def _too_many(kernel: str, positional: Sequence[KernelParam], got: int) -> Launc
     )
 
 
-def _once(name: str) -> str:
-    return f"  remedy:   give {name} by position or by name, not both"
-
-
-def _missing(kernel: str, params: Sequence[KernelParam], missing: Sequence[str]) -> LaunchError:
+def _missing(
+    kernel: str, params: Sequence[KernelParam], given: Sequence[str], missing: Sequence[str]
+) -> LaunchError:
     names = ", ".join(param.name for param in params)
     return LaunchError(
         f"kernel {kernel}: no argument for {', '.join(missing)}\n"
         f"  expected: {names}\n"
+        f"  got:      {', '.join(given) or 'nothing'}\n"
         f"  remedy:   add {missing[0]}=… to the call"
     )
 

@@ -149,6 +149,8 @@ class _Describer:
         if array is not None:
             raise LaunchError(
                 f"{self._where(name)}: an array cannot be a constexpr\n"
+                "  expected: a value known when the kernel is compiled, such as an int\n"
+                f"  got:      {type(value).__name__}\n"
                 "  remedy:   drop the tl.constexpr annotation, or pass a number"
             )
         try:
@@ -157,6 +159,7 @@ class _Describer:
         except TypeError as error:
             raise LaunchError(
                 f"{self._where(name)}: a constexpr must be hashable\n"
+                "  expected: a number, a string, None, a dtype, a function, or a tuple of these\n"
                 f"  got:      {type(value).__name__}\n"
                 "  remedy:   pass a tuple instead of a list"
             ) from error
@@ -314,6 +317,7 @@ def _check_devices(kernel: str, arrays: Sequence[tuple[str, ArrayArgument]]) -> 
     if len(foreign) < len(arrays):
         raise LaunchError(
             f"kernel {kernel}: the arrays are on different devices\n"
+            "  expected: arrays on one device\n"
             f"  got:      {devices}\n"
             "  remedy:   move them all to the CPU: x.cpu()"
         )

@@ -95,7 +95,7 @@ def test_integers(dtype: DType, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", (*FLOATS, T.int8, T.uint64), ids=str)
+@pytest.mark.parametrize("dtype", [*FLOATS, T.int8, T.uint64], ids=str)
 def test_casts(dtype: DType, target: str) -> None:
     assert calls(casts(dtype), TARGETS[target]()) == []
 

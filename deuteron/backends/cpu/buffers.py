@@ -8,21 +8,15 @@ masked-off lanes are pointed to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from deuteron.backends.cpu.registers import storage_elem
-from deuteron.backends.llvm.builder import LType
+from deuteron.backends.cpu.registers import elem_bytes, storage_elem
 from deuteron.ir import Type
 
 LINE_BYTES = 64
-
-
-def elem_bytes(elem: str) -> int:
-    """Size of one element in memory."""
-    return max(1, LType(elem).bits // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,7 @@ class Arena:
         self._top = LINE_BYTES
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """What is allocated inside is free again afterwards."""
         top = self._top
         yield

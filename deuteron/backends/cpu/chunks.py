@@ -10,12 +10,12 @@ and remembers it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from deuteron.backends.cpu.buffers import Buffer
 from deuteron.backends.cpu.elementwise import emit_op
+from deuteron.backends.cpu.index import Coord, Index, permuted, reshaped, without_axis
 from deuteron.backends.cpu.levels import Levels, Placed
 from deuteron.backends.cpu.memory import Memory
 from deuteron.backends.cpu.registers import register_elem
@@ -26,53 +26,6 @@ from deuteron.ir import Block, Op, Value
 from deuteron.ir.axis_info import AxisFacts
 
 ONE_TRUE = Val("true", LType("i1"))
-
-
-@dataclass(frozen=True, slots=True)
-class Coord:
-    """A position along an axis: an i64 SSA name (or none) plus a constant, known at `level`."""
-
-    base: str = ""
-    offset: int = 0
-    level: int = 0
-
-    def plus(self, amount: int) -> Coord:
-        return replace(self, offset=self.offset + amount)
-
-
-ZERO = Coord()
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """Where a chunk lies: a coordinate per axis, and the axis its lanes run along (or none)."""
-
-    coords: tuple[Coord, ...]
-    axis: int | None = None
-    lanes: int = 0
-
-    def scalar(self) -> Index:
-        """The first lane alone."""
-        return Index(self.coords)
-
-    def moved(self, axis: int, amount: int) -> Index:
-        coords = list(self.coords)
-        coords[axis] = coords[axis].plus(amount)
-        return replace(self, coords=tuple(coords))
-
-    def at(self, axis: int, coord: Coord) -> Index:
-        coords = list(self.coords)
-        coords[axis] = coord
-        return replace(self, coords=tuple(coords))
-
-    def fit(self, shape: tuple[int, ...]) -> Index:
-        """The same place in a tile that is only 1 long on some axes."""
-        coords = tuple(
-            ZERO if size == 1 else c for c, size in zip(self.coords, shape, strict=True)
-        )
-        if self.axis is not None and shape[self.axis] == 1:
-            return Index(coords)
-        return replace(self, coords=coords)
 
 
 class Chunks:
@@ -92,13 +45,33 @@ class Chunks:
         self.memory = Memory(self)
 
     @contextmanager
-    def assuming(self, scalars: dict[Value, Placed]) -> Iterator[None]:
+    def assuming(self, scalars: dict[Value, Placed]) -> Generator[None]:
         """Answer as if some scalars had other values; nothing is remembered in or out."""
         before = self.scalars
         self.scalars = before | scalars
         with self.levels.apart():
             yield
         self.scalars = before
+
+    @contextmanager
+    def pinned(self) -> Generator[None]:
+        """Loads asked for meanwhile stand at the present level or deeper."""
+        before, self.pin = self.pin, self.levels.depth
+        yield
+        self.pin = before
+
+    @contextmanager
+    def here(self) -> Generator[None]:
+        """Loads asked for meanwhile are written at this place in the program, and forgotten."""
+        with self.levels.scope(), self.pinned():
+            yield
+
+    @contextmanager
+    def holding(self, masks: set[Value]) -> Generator[None]:
+        """Answer as if some masks held everywhere."""
+        before, self.held_masks = self.held_masks, self.held_masks | masks
+        yield
+        self.held_masks = before
 
     # -- values -----------------------------------------------------------------------------
     def get(self, value: Value, index: Index) -> Placed:
@@ -115,6 +88,7 @@ class Chunks:
         return placed
 
     def scalar(self, value: Value) -> Placed:
+        """A value of shape (), computed here where it is not known yet."""
         placed = self.scalars.get(value)
         if placed is not None:
             return placed
@@ -140,6 +114,7 @@ class Chunks:
         return self.memory.load(op, index, raw=True)
 
     def widen(self, placed: Placed, lanes: int) -> Placed:
+        """A scalar in `lanes` lanes; a vector, or anything when `lanes` is 0, as it is."""
         if placed.val.type.lanes or not lanes:
             return placed
         key = ("splat", placed.val, lanes)
@@ -228,9 +203,9 @@ class Chunks:
     def apply(self, op: Op, args: Sequence[Placed]) -> Placed:
         """One elementwise op on chunks, at the outermost level that knows them all."""
         lanes = max((a.val.type.lanes for a in args), default=0)
-        if op.name == "div" and lanes and not args[1].val.type.lanes:
-            if op.result.type.dtype is float32:
-                return self._divide_by_scalar(*args)
+        by_scalar = op.name == "div" and lanes and not args[1].val.type.lanes
+        if by_scalar and op.result.type.dtype is float32:
+            return self._divide_by_scalar(*args)
         if lanes and op.name != "addptr":
             args = [self.widen(a, lanes) for a in args]
         level = max((a.level for a in args), default=0)
@@ -289,44 +264,3 @@ class Chunks:
                 operands = [known[o] for o in node.operands]
                 known[node.result] = emit_op(self.b, node, operands)
         return [known[y] for y in block.yields]
-
-
-# -- places in the operands of shape ops ----------------------------------------------------
-def without_axis(index: Index, axis: int) -> Index:
-    """The place before `axis` (of length 1) was put in."""
-    coords = index.coords[:axis] + index.coords[axis + 1 :]
-    if index.axis is None or index.axis == axis:
-        return Index(coords)
-    return Index(coords, index.axis - (index.axis > axis), index.lanes)
-
-
-def permuted(index: Index, order: Sequence[int]) -> Index:
-    """The place in the operand of a permute."""
-    coords = [ZERO] * len(order)
-    for target, source in enumerate(order):
-        coords[source] = index.coords[target]
-    axis = None if index.axis is None else order[index.axis]
-    return Index(tuple(coords), axis, index.lanes)
-
-
-def reshaped(op: Op, index: Index) -> Index:
-    """The place in the operand of a reshape that only adds or drops axes of length 1."""
-    kept = [i for i, size in enumerate(op.result.type.shape) if size != 1]
-    order = iter(kept)
-    coords: list[Coord] = []
-    axis = None
-    for source_axis, size in enumerate(op.operands[0].type.shape):
-        if size == 1:
-            coords.append(ZERO)
-            continue
-        target_axis = next(order)
-        coords.append(index.coords[target_axis])
-        if index.axis == target_axis:
-            axis = source_axis
-    return Index(tuple(coords), axis, index.lanes if axis is not None else 0)
-
-
-def keeps_axes(op: Op) -> bool:
-    """Whether a reshape only adds or drops axes of length 1."""
-    source, target = op.operands[0].type.shape, op.result.type.shape
-    return [s for s in source if s != 1] == [s for s in target if s != 1]

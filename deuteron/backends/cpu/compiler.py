@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from deuteron import config
+from deuteron.backends.cpu.buffers import elem_bytes
 from deuteron.backends.cpu.emit import emit
 from deuteron.backends.cpu.kernel_info import KernelInfo, ParamInfo
-from deuteron.backends.cpu.planner import Plan, is_memory_write, root_of
+from deuteron.backends.cpu.planner import Plan, is_memory_write
+from deuteron.backends.cpu.pointers import PointerRoots
+from deuteron.backends.cpu.registers import storage_elem
 from deuteron.backends.cpu.target import CpuTarget, host_target
 from deuteron.backends.cpu.widen_dots import widen_dots
 from deuteron.backends.llvm.compile import Machine, compile_object
@@ -17,6 +21,7 @@ from deuteron.ir import Function, Op, Value, format_function, walk
 from deuteron.passes import pipeline
 
 SCRATCH_LIMIT_BYTES = 256 << 20
+_TILES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +34,7 @@ class KernelImage:
     ir: str
 
 
-def compile_function(
-    function: Function, options: object = None, target: CpuTarget | None = None
-) -> KernelImage:
+def compile_function(function: Function, target: CpuTarget | None = None) -> KernelImage:
     """Compile a kernel for `target` (default: this machine).
 
     Raises OutOfResources when its tiles need more scratch than a thread is given.
@@ -41,15 +44,10 @@ def compile_function(
     text = format_function(function)
     if "ir" in config.debug_topics():
         print(text)
-    emitted = emit(Plan(function, target))
+    plan = Plan(function, target)
+    emitted = emit(plan)
     if emitted.scratch_bytes > SCRATCH_LIMIT_BYTES:
-        remedy = "use smaller blocks: every tile that is kept takes shape × element size"
-        raise OutOfResources(
-            f"scratch bytes of kernel `{function.name}`",
-            emitted.scratch_bytes,
-            SCRATCH_LIMIT_BYTES,
-            remedy,
-        )
+        raise _too_much_scratch(plan, emitted.scratch_bytes)
     machine = Machine(target.triple, target.cpu, target.feature_string)
     compiled = compile_object(emitted.text, machine)
     info = KernelInfo(
@@ -65,10 +63,34 @@ def compile_function(
     return KernelImage(info.to_json(), compiled.obj, emitted.text, text)
 
 
+def _too_much_scratch(plan: Plan, required: int) -> OutOfResources:
+    """The error for a kernel whose tiles do not fit into memory, with the largest of them."""
+    tiles = Counter[tuple[str, str, int]]()
+    for node in plan.order:
+        for value in node.results:
+            if value.type.shape and not plan.demand.is_virtual(value):
+                size = value.type.numel * elem_bytes(storage_elem(value.type.element))
+                tiles[str(node.loc), str(value.type), size] += 1
+    largest = sorted(tiles.items(), key=lambda item: item[0][2] * item[1], reverse=True)
+    lines = [
+        f"{count} × {type}, {count * size:,} bytes, at {place}"
+        for (place, type, size), count in largest[:_TILES_SHOWN]
+    ]
+    return OutOfResources(
+        f"scratch bytes of kernel {plan.function.name}",
+        required,
+        SCRATCH_LIMIT_BYTES,
+        "use smaller blocks: a tile that is kept takes its shape × the size of an element",
+        got="\n            ".join(["the largest tiles that are kept:", *lines]),
+        loc=plan.function.loc,
+    )
+
+
 def _parameters(function: Function) -> tuple[ParamInfo, ...]:
     """The run-time parameters, and through which of them the kernel may store."""
     writes = [n for n in walk(function.body) if isinstance(n, Op) and is_memory_write(n)]
-    roots = {root_of(n.operands[0]) for n in writes}
+    pointers = PointerRoots(function)
+    roots = {pointers.of(n.operands[0]) for n in writes}
     return tuple(_parameter(p, p in roots or None in roots) for p in function.params)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deuteron.backends.cpu.chunks import keeps_axes
 from deuteron.backends.cpu.elementwise import ELEMENTWISE_OPS, cost
+from deuteron.backends.cpu.index import keeps_axes
 from deuteron.dtypes import bfloat16
 from deuteron.ir import Op, Value, node_blocks
 from deuteron.ir.axis_info import AxisFacts
@@ -19,7 +19,7 @@ from deuteron.passes.simplify import constant_of
 
 _SHAPE_OPS = frozenset({"splat", "broadcast", "expand_dims", "permute", "reshape"})
 _SOURCES = frozenset({"const", "arange"})
-VIRTUAL_OPS = ELEMENTWISE_OPS | _SHAPE_OPS | _SOURCES | {"load"}
+_VIRTUAL_OPS = ELEMENTWISE_OPS | _SHAPE_OPS | _SOURCES | {"load"}
 LOAD_COST = 2
 GATHER_COST = 20
 
@@ -34,6 +34,7 @@ class Demand:
         self._cost: dict[Value, int] = {}
 
     def keep(self, value: Value) -> None:
+        """Make a value real; answers that rested on it being virtual are dropped."""
         self.kept.add(value)
         self._sources.clear()
         self._cost.clear()
@@ -51,7 +52,7 @@ class Demand:
             return keeps_axes(op)
         if op.name == "load" and (not value.type.shape or op.attrs.get("volatile")):
             return False
-        return op.name in VIRTUAL_OPS
+        return op.name in _VIRTUAL_OPS
 
     def sources(self, value: Value) -> dict[Value, bool]:
         """The real values and the loads that elements of a value are computed from.
@@ -69,18 +70,21 @@ class Demand:
         if op is not None and op.name == "split" and value.type.shape:
             # A view of its operand's buffer.
             return dict.fromkeys(self.sources(op.operands[0]), False)
-        if op is None or not self.is_virtual(value):
-            return {value: True}
+        return self.ingredients(op) if op and self.is_virtual(value) else {value: True}
+
+    def ingredients(self, op: Op) -> dict[Value, bool]:
+        """The sources that an op's result is computed from, be it virtual or kept."""
         found: dict[Value, bool] = {}
         identity = op.name not in _SHAPE_OPS
         for operand in op.operands:
             for source, same in self.sources(operand).items():
                 found[source] = found.get(source, True) and same and identity
         if op.name == "load":
-            found[value] = True
+            found[op.result] = True
         return found
 
     def sources_of(self, values: Iterable[Value]) -> dict[Value, bool]:
+        """The sources of several values; the flag holds when it does for each of them."""
         found: dict[Value, bool] = {}
         for value in values:
             for source, same in self.sources(value).items():
@@ -119,12 +123,8 @@ class Demand:
     def contiguous_axis(self, op: Op) -> int | None:
         """The axis along which a load's or store's addresses run, if there is one."""
         pointer = op.operands[0]
-        info = self.facts.of(pointer)
-        runs = [
-            (min(run, size), axis)
-            for axis, (run, size) in enumerate(zip(info.contiguity, pointer.type.shape, strict=True))
-            if run > 1
-        ]
+        pairs = zip(self.facts.of(pointer).contiguity, pointer.type.shape, strict=True)
+        runs = [(min(run, size), axis) for axis, (run, size) in enumerate(pairs) if run > 1]
         return max(runs)[1] if runs else None
 
     def preferred_axis(self, value: Value) -> int | None:
@@ -157,7 +157,7 @@ class Demand:
             return False
         if op.name == "permute":
             return self.raw_load(op.operands[0], op.attrs["order"][axis], lanes)
-        if op.name != "load" or (len(op.operands) > 2 and constant_of(op.operands[2]) != 0):
+        if op.name != "load" or any(constant_of(other) != 0 for other in op.operands[2:]):
             return False
         info = self.facts.of(op.operands[0])
         return info.contiguity[axis] >= lanes and info.constancy[axis] < lanes

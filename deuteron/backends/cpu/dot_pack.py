@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from deuteron.backends.cpu.dot_plan import DotPlan, elem_bytes
+from deuteron.backends.cpu.dot_plan import DotPlan
 from deuteron.backends.cpu.loops import counted_loop
+from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
 from deuteron.dtypes import DType
 from deuteron.errors import InternalError

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.cpu.target import CpuTarget
 from deuteron.dtypes import (
     DType,
@@ -148,11 +149,6 @@ class DotPlan:
 def round_up(value: int, multiple: int) -> int:
     """The least multiple that is not below `value`."""
     return -(-value // multiple) * multiple
-
-
-def elem_bytes(elem: str) -> int:
-    """Size of an LLVM scalar type used in scratch."""
-    return {"double": 8, "i64": 8, "float": 4, "i32": 4, "i16": 2, "i8": 1}[elem]
 
 
 def plan_dot(

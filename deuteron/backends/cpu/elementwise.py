@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from deuteron.backends.cpu.registers import (
     convert,
     narrow_float,
-    register_elem,
     storage_elem,
     to_register,
     to_storage,
@@ -37,21 +36,21 @@ def _dtype(op: Op) -> DType:
     return op.operands[-1].type.dtype
 
 
-def _in_float(b: Builder, op: Op, args: Sequence[Val], compute: Callable[..., Val]) -> Val:
+def _in_float(
+    b: Builder, op: Op, args: Sequence[Val], compute: Callable[[Sequence[Val]], Val]
+) -> Val:
     """Compute on float (or double) operands and round the result to the op's dtype."""
     dtype = _dtype(op)
     if dtype is float16:
         args = [b.convert("fpext", a, "float") for a in args]
-    result = compute(*args)
+    result = compute(args)
     return narrow_float(b, result, dtype) if dtype in (float16, bfloat16) else result
 
 
 def _float_function(b: Builder, op: Op, args: Sequence[Val]) -> Val:
-    def compute(*wide: Val) -> Val:
+    def compute(wide: Sequence[Val]) -> Val:
         native = _NATIVE.get(op.name)
-        if native is not None:
-            return b.intrinsic(native, list(wide))
-        return emit_math(b, op.name, list(wide))
+        return b.intrinsic(native, wide) if native else emit_math(b, op.name, wide)
 
     return _in_float(b, op, args, compute)
 
@@ -60,7 +59,7 @@ def _arithmetic(float_opcode: str, int_opcode: str) -> Emit:
     def emit(b: Builder, op: Op, args: Sequence[Val]) -> Val:
         if not _dtype(op).is_floating():
             return b.binary(int_opcode, *args)
-        return _in_float(b, op, args, lambda x, y: b.binary(float_opcode, x, y))
+        return _in_float(b, op, args, lambda wide: b.binary(float_opcode, *wide))
 
     return emit
 
@@ -81,7 +80,7 @@ def _extreme(greater: bool) -> Emit:
             chosen = b.select(b.fcmp("olt" if greater else "ogt", left, right), right, left)
             return b.select(b.fcmp("uno", left, left), right, chosen)
         name = "maxnum" if greater else "minnum"
-        return _in_float(b, op, args, lambda x, y: b.intrinsic(name, [x, y]))
+        return _in_float(b, op, args, lambda wide: b.intrinsic(name, wide))
 
     return emit
 
@@ -149,18 +148,14 @@ def _umulhi(b: Builder, op: Op, args: Sequence[Val]) -> Val:
     return b.convert("trunc", b.lshr(product, b.const(bits, product.type)), f"i{bits}")
 
 
-_PREDICATES = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
-
-
 def _compare(b: Builder, op: Op, args: Sequence[Val]) -> Val:
     element = op.operands[0].type.element
-    name = _PREDICATES[op.name]
     if isinstance(element, DType) and element.is_floating():
-        return b.fcmp(f"u{name}" if name == "ne" else f"o{name}", *args)
-    if name in ("eq", "ne"):
-        return b.icmp(name, *args)
+        return b.fcmp("une" if op.name == "ne" else f"o{op.name}", *args)
+    if op.name in ("eq", "ne"):
+        return b.icmp(op.name, *args)
     signed = isinstance(element, DType) and element.is_int_signed()
-    return b.icmp(f"{'s' if signed else 'u'}{name}", *args)
+    return b.icmp(f"{'s' if signed else 'u'}{op.name}", *args)
 
 
 def _negate(b: Builder, op: Op, args: Sequence[Val]) -> Val:
@@ -230,8 +225,8 @@ def _hint(b: Builder, op: Op, args: Sequence[Val]) -> Val:
 
 
 _EMIT: dict[str, Emit] = {
-    **{name: _float_function for name in (*FLOAT_UNARY, *FLOAT_BINARY)},
-    **{name: _compare for name in COMPARISONS},
+    **dict.fromkeys((*FLOAT_UNARY, *FLOAT_BINARY), _float_function),
+    **dict.fromkeys(COMPARISONS, _compare),
     "add": _arithmetic("fadd", "add"),
     "sub": _arithmetic("fsub", "sub"),
     "mul": _arithmetic("fmul", "mul"),
@@ -257,7 +252,7 @@ _EMIT: dict[str, Emit] = {
     "ptr_to_int": _ptr_to_int,
     "int_to_ptr": _int_to_ptr,
     "hint": _hint,
-    "copysign": lambda b, op, args: _in_float(b, op, args, b.copysign),
+    "copysign": lambda b, op, args: _in_float(b, op, args, lambda wide: b.copysign(*wide)),
 }
 ELEMENTWISE_OPS = frozenset(_EMIT)
 # What one op costs beside a vector add: decides what is computed once and kept.
@@ -271,8 +266,3 @@ def cost(op: Op) -> int:
     if op.name in FLOAT_UNARY or op.name in FLOAT_BINARY:
         return 20
     return _COSTLY.get(op.name, 1)
-
-
-def register_type_of(op: Op) -> str:
-    """LLVM element type of the op's result."""
-    return register_elem(op.result.type.element)

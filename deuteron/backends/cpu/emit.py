@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deuteron.backends.cpu.buffers import Arena
-from deuteron.backends.cpu.chunks import ZERO, Chunks, Coord, Index
+from deuteron.backends.cpu.chunks import Chunks
 from deuteron.backends.cpu.dot_plan import Compute
+from deuteron.backends.cpu.index import ZERO, Coord, Index
 from deuteron.backends.cpu.levels import Levels, Placed
 from deuteron.backends.cpu.lookahead import next_tiles
 from deuteron.backends.cpu.microkernel import emit_dot
 from deuteron.backends.cpu.microkernel_amx import emit_dot_amx
-from deuteron.backends.cpu.nests import Nests, pack_key
+from deuteron.backends.cpu.nests import Nests
 from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.prefetch import PrefetchRows
 from deuteron.backends.cpu.registers import storage_elem, to_register
+from deuteron.backends.cpu.scans import Scans
 from deuteron.backends.cpu.singles import Singles, Sites
-from deuteron.backends.cpu.steps import Group, Single
+from deuteron.backends.cpu.steps import Group, Pack, Single
 from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
 from deuteron.dtypes import int1
 from deuteron.ir import For, If, Op, Reduce, Scan, Type, Value, While
@@ -44,6 +46,7 @@ class Emitted:
 
 
 def emit(plan: Plan) -> Emitted:
+    """The planned function as an LLVM module that exports it under its name."""
     return _Emitter(plan).function()
 
 
@@ -54,23 +57,24 @@ class _Emitter:
         self.levels = Levels(self.b)
         self.arena = Arena()
         self.chunks = Chunks(self.b, self.levels, plan.facts, Val("%scratch", PTR))
-        self.nests = Nests(plan, self.chunks, self.arena)
-        self.grid: list[Val] = []
+        self.grid = [self._slot(i, I64) for i in range(3)]
+        self.control = self._slot(CONTROL_SLOT, PTR)
+        programs = self.b.mul(self.b.mul(self.grid[0], self.grid[1]), self.grid[2])
+        self.nests = Nests(plan, self.chunks, self.arena, programs)
+        self.scans = Scans(self.nests)
+        self.singles = Singles(self.nests, self.control, lambda: self.program)
+        # The ids of the program now being written, and the loops around the present place.
         self.program: list[Val] = []
         self.loops: list[For] = []
 
     # -- the function -----------------------------------------------------------------------
     def function(self) -> Emitted:
-        function, b = self.plan.function, self.b
-        self.grid = [self._slot(i, I64) for i in range(3)]
-        control = self._slot(CONTROL_SLOT, PTR)
-        self.singles = Singles(self.nests, control, lambda: self.program)
-        self.nests.programs = b.mul(b.mul(self.grid[0], self.grid[1]), self.grid[2])
+        function = self.plan.function
         for i, param in enumerate(function.params):
             val = self._argument(FIRST_ARGUMENT_SLOT + i, param.type)
             self.chunks.scalars[param] = Placed(val)
         self._programs(function.body)
-        b.do("ret void")
+        self.b.do("ret void")
         return Emitted(self._module(function.name), self.arena.size, self.singles.sites)
 
     def _slot(self, number: int, type: LType) -> Val:
@@ -90,7 +94,7 @@ class _Emitter:
         return wide if dtype.bits == 64 else self.b.convert("trunc", wide, f"i{dtype.bits}")
 
     def _module(self, name: str) -> str:
-        attrs = f'nounwind {self.plan.target.function_attrs}'
+        attrs = f"nounwind {self.plan.target.function_attrs}"
         head = (
             f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end, "
             f"ptr noalias %scratch) #0 {{"
@@ -98,10 +102,8 @@ class _Emitter:
         body = "\n".join(self.b.code.lines)
         declares = "\n".join(self.b.declares.values())
         constants = "".join(f"@{n} = {text}\n" for n, text in self.b.globals.items())
-        return (
-            f"{constants}{head}\nentry:\n{body}\n}}\n\n{declares}\n\nattributes #0 = {{ {attrs} }}\n"
-            "!0 = !{i32 1}\n"
-        )
+        tail = f"attributes #0 = {{ {attrs} }}\n!0 = !{{i32 1}}\n"
+        return f"{constants}{head}\nentry:\n{body}\n}}\n\n{declares}\n\n{tail}"
 
     def _programs(self, body: Block) -> None:
         """The loop over program ids."""
@@ -112,7 +114,7 @@ class _Emitter:
             more = b.icmp("slt", carried[0], Val("%end", I64))
             if not asserts:
                 return more
-            failed = b.emit(f"load atomic i64, {self.singles.control} monotonic, align 8", I64)
+            failed = b.emit(f"load atomic i64, {self.control} monotonic, align 8", I64)
             return b.and_(more, b.icmp("eq", failed, b.const(0, I64)))
 
         def program(carried: list[Val]) -> Sequence[Val]:
@@ -133,21 +135,21 @@ class _Emitter:
     # -- blocks -----------------------------------------------------------------------------
     def block(self, block: Block) -> None:
         """Write the steps of a block at the present place."""
-        before, self.chunks.pin = self.chunks.pin, self.levels.depth
-        self._grid_queries(block)
-        for step in self.plan.blocks[block].steps:
-            match step:
-                case Group():
-                    self.nests.write(step)
-                case Single():
-                    self._single(step)
-        self.chunks.pin = before
+        with self.chunks.pinned():
+            self._grid_queries(block)
+            for step in self.plan.blocks[block].steps:
+                match step:
+                    case Group():
+                        self.nests.write(step)
+                    case Single():
+                        self._single(step)
 
     def _grid_queries(self, block: Block) -> None:
         for node in block.nodes:
             if isinstance(node, Op) and node.name in ("program_id", "num_programs"):
                 source = self.program if node.name == "program_id" else self.grid
-                val = self.b.convert("trunc", source[node.attrs["axis"]], "i32")
+                axis: int = node.attrs["axis"]
+                val = self.b.convert("trunc", source[axis], "i32")
                 self.chunks.scalars[node.result] = Placed(val, self.levels.depth)
 
     def _single(self, step: Single) -> None:
@@ -160,7 +162,7 @@ class _Emitter:
             case If():
                 self._if(node)
             case Scan():
-                self.singles.scan(node)
+                self.scans.write(node)
             case Reduce():
                 raise AssertionError("reductions are sinks")
             case Op():
@@ -261,21 +263,16 @@ class _Emitter:
         else:
             target = self.nests.tile(node.result)
             if not zero:
-                self._copy_accumulator(acc, target)
-        ahead: list[PrefetchRows] = []
-        if self.loops and node in self.loops[-1].body.nodes:
-            ahead = next_tiles(self.plan, self.chunks, self.loops[-1], node)
-        left, right = (pack_key(v, side, plan.nr) for v, side in ((a, "a"), (b, "b")))
+                self.nests.copy([(acc, target)], acc.type.rank - 1)
+        ahead = self._next_tiles(node)
+        packs = (Pack(a, plan, "a"), Pack(b, plan, "b"))
+        left, right = (self.nests.packs[pack.value, pack.layout] for pack in packs)
 
-        def one(i: Val | None) -> None:
-            if i is None:
-                batch: tuple[Coord, ...] = ()
-            else:
-                varies = i.text.startswith("%")
-                batch = (Coord(i.text, 0, self.levels.depth) if varies else ZERO,)
+        def one(batch: tuple[Coord, ...]) -> None:
             start = Index((*batch, ZERO, ZERO))
-            buffers = (self.nests.packs[left], self.nests.packs[right], target)
-            places = [self.chunks.memory.buffer_address(t, start).val for t in buffers]
+            places = [
+                self.chunks.memory.buffer_address(t, start).val for t in (left, right, target)
+            ]
             if plan.compute is not Compute.BF16_TILES:
                 emit_dot(self.b, plan, *places, zero_init=zero, prefetch=ahead)
                 return
@@ -287,11 +284,8 @@ class _Emitter:
             self.nests.over_batch(a.type.shape, one)
         self.chunks.buffers[node.result] = target
 
-    def _copy_accumulator(self, acc: Value, target: object) -> None:
-        from deuteron.backends.cpu.steps import Assign
-
-        home = Value(acc.type, "accumulator")
-        self.chunks.buffers[home] = target  # pyright: ignore
-        shape = acc.type.shape
-        self.nests.write(Group(shape, [Assign(acc, home)], len(shape) - 1))
-
+    def _next_tiles(self, dot: Op) -> list[PrefetchRows]:
+        """What to prefetch while a dot computes: its operands of the loop's next turn."""
+        if not self.loops or dot not in self.loops[-1].body.nodes:
+            return []
+        return next_tiles(self.plan, self.chunks, self.loops[-1], dot)

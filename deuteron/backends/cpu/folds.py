@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deuteron.backends.cpu.chunks import Chunks, Index
+from deuteron.backends.cpu.chunks import Chunks
+from deuteron.backends.cpu.index import Index
 from deuteron.backends.cpu.registers import register_elem
 from deuteron.backends.llvm.builder import LType, Val
 from deuteron.dtypes import int_range

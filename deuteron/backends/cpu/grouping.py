@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 from typing import TYPE_CHECKING
 
+from deuteron.backends.cpu.in_place import allow_in_place
 from deuteron.backends.cpu.steps import (
     Assign,
     BlockPlan,
@@ -23,6 +25,9 @@ from deuteron.ir.nodes import Block, Node, node_blocks
 if TYPE_CHECKING:
     from deuteron.backends.cpu.planner import Plan
 
+# A value that a block yields, and the result that takes it.
+Yield = tuple[Value, Value]
+
 
 class Grouper:
     """Plans blocks one by one.  `made` tells which step of its block gives each real value."""
@@ -38,14 +43,16 @@ class Grouper:
         """The packings of each value, by the dots that need it; equal ones once."""
         packs: dict[Value, list[Pack]] = {}
         for op, plan in self.p.dots.items():
-            for value, side in zip(op.operands, ("a", "b"), strict=False):
+            for value, side in zip(op.operands[:2], ("a", "b"), strict=True):
                 wanted = packs.setdefault(value, [])
-                if not any(same_layout(w, plan, side) for w in wanted):
-                    wanted.append(Pack(value, plan, side))
+                pack = Pack(value, plan, side)
+                if all(pack.layout != w.layout for w in wanted):
+                    wanted.append(pack)
         return packs
 
     # -- a block ----------------------------------------------------------------------------
     def plan(self, block: Block) -> BlockPlan:
+        """The steps of a block."""
         self.steps, self.made = [], {}
         for value in block.args:
             self._pack(value)
@@ -56,7 +63,7 @@ class Grouper:
                     self._add(Keep(value))
                 self._pack(value)
         self._yields(block)
-        self._allow_in_place(block)
+        allow_in_place(self.p, block, self.steps)
         return BlockPlan(self.steps)
 
     def _pack(self, value: Value) -> None:
@@ -67,12 +74,10 @@ class Grouper:
         match node:
             case Reduce():
                 self._add(Fold(node))
-            case Scan():
-                self._single(node)
             case For() | While():
                 self._assign_all(zip(node.inits, node.results, strict=True))
                 self._single(node)
-            case If():
+            case Scan() | If():
                 self._single(node)
             case Op():
                 self._op(node)
@@ -80,16 +85,16 @@ class Grouper:
     def _op(self, node: Op) -> None:
         if node.name == "store" and node.operands[0].type.shape:
             self._add(Store(node))
-        elif node.name == "dot":
+        elif not self._waits(node):
             self._single(node)
-        elif node.name in ("join", "cat", "reshape") and node.result in self.demand.kept:
-            self._single(node)
-        elif node.name == "split" and node.result.type.shape:
-            return
-        elif node.results and self.demand.is_computed(node.result):
-            return
-        else:
-            self._single(node)
+
+    def _waits(self, op: Op) -> bool:
+        """Whether an op is carried out only where its result is asked for, or as a Keep."""
+        if op.name in ("join", "cat", "reshape") and op.result in self.demand.kept:
+            return False
+        if op.name == "split":
+            return bool(op.result.type.shape)
+        return bool(op.results) and self.demand.is_computed(op.result)
 
     def _single(self, node: Node) -> None:
         writes = any(_writes(n) for n in (node, *_inside(node)))
@@ -121,7 +126,7 @@ class Grouper:
             self.made[value] = at
 
     def _joinable(self, sink: Sink, fresh: Group) -> int | None:
-        sources = self.demand.sources_of(sink.inputs)
+        sources = self._sources(sink)
         for at in range(len(self.steps) - 1, -1, -1):
             step = self.steps[at]
             if isinstance(step, Group) and self._fits(step, fresh, sources, at):
@@ -146,29 +151,40 @@ class Grouper:
         return not self._conflict([*group.sinks, *fresh.sinks])
 
     def _conflict(self, sinks: list[Sink]) -> bool:
-        """Whether sinks of one nest would load what another turn of it stores, or too early."""
+        """Whether sinks of one nest would load what another turn of it stores, or too early.
+
+        Nor may two stores meet in one place, but for the same turn of both.
+        """
         stores = [s.op for s in sinks if isinstance(s, Store)]
         if not stores:
             return False
-        for sink in sinks:
-            for load, same in self._loads(sink).items():
-                for store in stores:
-                    if not self.p.may_alias(load, store):
-                        continue
-                    early = self.p.order[load] < self.p.order[store]
-                    if not (same and early and same_place(load, store)):
-                        return True
-        return False
+        pairs = combinations(stores, 2)
+        if any(self.p.may_alias(a, b) and not same_place(a, b) for a, b in pairs):
+            return True
+        loads = [found for sink in sinks for found in self._loads(sink).items()]
+        return any(self._clash(load, same, store) for load, same in loads for store in stores)
+
+    def _clash(self, load: Op, same: bool, store: Op) -> bool:
+        """Whether a load and a store that may meet do not go element by element, in order."""
+        if not self.p.may_alias(load, store):
+            return False
+        early = self.p.order[load] < self.p.order[store]
+        return not (same and early and same_place(load, store))
 
     def _loads(self, sink: Sink) -> dict[Op, bool]:
-        """The loads a sink does itself, and whether element i of it needs only element i of them."""
+        """The loads a sink does itself, and whether its element i needs only element i of them."""
         found: dict[Op, bool] = {}
-        for source, same in self.demand.sources_of(sink.inputs).items():
-            if source.is_op("load") and self.demand.is_virtual(source) and source.op:
+        for source, same in self._sources(sink).items():
+            own = isinstance(sink, Keep) and source is sink.value
+            if source.op and source.op.name == "load" and (own or self.demand.is_virtual(source)):
                 found[source.op] = same
-        if isinstance(sink, Keep) and sink.value.is_op("load") and sink.value.op:
-            found[sink.value.op] = True
         return found
+
+    def _sources(self, sink: Sink) -> dict[Value, bool]:
+        """What a sink reads, and whether its element i needs only element i of that."""
+        if isinstance(sink, Keep) and sink.value.op:
+            return self.demand.ingredients(sink.value.op)
+        return self.demand.sources_of(sink.inputs)
 
     # -- orientation ------------------------------------------------------------------------
     def _group_for(self, sink: Sink) -> Group:
@@ -218,19 +234,17 @@ class Grouper:
 
     # -- the end of a block -----------------------------------------------------------------
     def _yields(self, block: Block) -> None:
-        """Put what a loop or branch yields where its results live, each before it is overwritten."""
-        pairs = self._yield_pairs(block)
-        pending = [(v, h) for v, h in pairs if h.type.shape]
-        carried = self._carried_args(block)
+        """Put what a loop or branch yields where its results live, none before its last reader."""
+        pending = [(value, home) for value, home in self.p.homes(block) if home.type.shape]
+        variables = self.p.variables(block)
         while pending:
-            free = [
-                pair for pair in pending if not self._read_by_others(carried.get(pair[1]), pair, pending)
-            ]
-            chosen = free[0] if free else pending[0]
-            if not free:
-                self._keep_readers(carried[chosen[1]], chosen, pending)
-            pending.remove(chosen)
-            self._add_last(Assign(*chosen))
+            ready = (p for p in pending if not self._readers(variables.get(p[1]), p, pending))
+            chosen = next(ready, None)
+            if chosen is None:
+                self._keep_readers(variables[pending[0][1]], pending[0], pending)
+            else:
+                pending.remove(chosen)
+                self._add_last(Assign(*chosen))
 
     def _add_last(self, sink: Assign) -> None:
         """As `_add`, but never before a step that may still read the old value."""
@@ -238,113 +252,32 @@ class Grouper:
         self.steps.append(fresh)
         self.made[sink.home] = len(self.steps) - 1
 
-    def _read_by_others(
-        self, arg: Value | None, pair: tuple[Value, Value], pending: list[tuple[Value, Value]]
-    ) -> bool:
-        if arg is None:
-            return False
-        return any(arg in self.demand.sources(v) for v, h in pending if (v, h) != pair)
+    def _readers(self, arg: Value | None, pair: Yield, pending: list[Yield]) -> list[int]:
+        """Which of the pending values would miss a variable once `pair` has overwritten it.
 
-    def _keep_readers(
-        self, arg: Value, pair: tuple[Value, Value], pending: list[tuple[Value, Value]]
-    ) -> None:
-        """Two variables that read each other: the others are computed aside first."""
-        for i, (value, home) in enumerate(pending):
-            if (value, home) == pair or arg not in self.demand.sources(value):
-                continue
+        The pair's own value may read it, but element by element only.
+        """
+        if arg is None:
+            return []
+        reads = [self.demand.sources(value).get(arg) for value, _ in pending]
+        return [
+            i
+            for i, same in enumerate(reads)
+            if same is not None and not (same and pending[i] == pair)
+        ]
+
+    def _keep_readers(self, arg: Value, pair: Yield, pending: list[Yield]) -> None:
+        """Variables that read each other: values that would miss one are computed aside first."""
+        for i in self._readers(arg, pair, pending):
+            value, home = pending[i]
             aside = Value(value.type, "aside")
             self._add_last(Assign(value, aside))
             pending[i] = (aside, home)
 
-    def _yield_pairs(self, block: Block) -> list[tuple[Value, Value]]:
-        for node in self.p.order:
-            if isinstance(node, (For, While)) and node.body is block:
-                return list(zip(block.yields, node.results, strict=True))
-            if isinstance(node, If) and block in (node.then, node.otherwise):
-                return list(zip(block.yields, node.results, strict=True))
-        return []
 
-    def _carried_args(self, block: Block) -> dict[Value, Value]:
-        """The loop's argument that shares a buffer with each result."""
-        for node in self.p.order:
-            if isinstance(node, (For, While)) and node.body is block:
-                skip = isinstance(node, For)
-                return dict(zip(node.results, block.args[skip:], strict=True))
-        return {}
-
-    # -- in place ---------------------------------------------------------------------------
-    def _allow_in_place(self, block: Block) -> None:
-        """Let accumulators of dots be updated where they are when nobody reads the old value."""
-        for at, step in enumerate(self.steps):
-            if not isinstance(step, Single) or step.node not in self.p.dots:
-                continue
-            acc = step.node.operands[2]  # pyright: ignore
-            if self._read_after(at, acc) or not self._owned(acc, block):
-                continue
-            if acc in block.args and not self._becomes(acc, step.node.results[0], block):
-                continue
-            step.in_place = acc
-            self._keep_in_place(acc, block)
-
-    def _keep_in_place(self, acc: Value, block: Block) -> None:
-        """The accumulator itself, rescaled from the loop's variable, may take that one's place."""
-        for at, step in enumerate(self.steps):
-            sinks = step.sinks if isinstance(step, Group) else []
-            for sink in sinks:
-                if not isinstance(sink, Keep) or sink.value is not acc:
-                    continue
-                for arg, same in self.demand.sources_of(sink.inputs).items():
-                    fits = same and arg in block.args and arg.type == acc.type
-                    others = [s for s in sinks if s is not sink]
-                    clear = not any(arg in self.demand.sources_of(s.inputs) for s in others)
-                    if fits and clear and not self._read_after(at, arg):
-                        if self._becomes(arg, acc, block):
-                            sink.in_place = arg
-
-    def _becomes(self, arg: Value, value: Value, block: Block) -> bool:
-        """Whether a value, through dots that add to it, is what the loop's variable becomes."""
-        variables = self._carried_args(block)
-        final = {a: y for (y, h) in self._yield_pairs(block) for a in [variables.get(h)] if a}
-        while final.get(arg) is not value:
-            users = self.p.users.get(value, [])
-            if len(users) != 1 or users[0] not in self.p.dots:
-                return False
-            dot = users[0]
-            assert isinstance(dot, Op)
-            if dot.operands[2] is not value:
-                return False
-            value = dot.result
-        return True
-
-    def _read_after(self, at: int, value: Value) -> bool:
-        return any(self._reads(step, value) for step in self.steps[at + 1 :])
-
-    def _owned(self, acc: Value, block: Block) -> bool:
-        """Whether the buffer of a value is this block's to change."""
-        if acc in block.args:
-            return True
-        owner = acc.owner
-        kept = acc in self.demand.kept or not self.demand.is_virtual(acc)
-        return kept and isinstance(owner, Op) and self.p.block_of.get(owner) is block
-
-    def _reads(self, step: Step, value: Value) -> bool:
-        if isinstance(step, Group):
-            return any(value in self.demand.sources_of(s.inputs) for s in step.sinks)
-        return value in self.demand.node_sources(step.node)
-
-
-def same_place(load: Op, store: Op) -> bool:
-    """Whether a store's element i goes exactly where a load's element i came from."""
-    return load.operands[0] is store.operands[0]
-
-
-def same_layout(pack: Pack, plan: object, side: str) -> bool:
-    """Whether a packing serves another dot too."""
-    if pack.side != side:
-        return False
-    left, right = pack.plan, plan
-    names = ("lda", "a_elem", "a_bias") if side == "a" else ("nr", "b_elem", "pack", "k_padded")
-    return all(getattr(left, n) == getattr(right, n) for n in names)
+def same_place(access: Op, store: Op) -> bool:
+    """Whether a store's element i goes exactly where another access's element i lies."""
+    return access.operands[0] is store.operands[0]
 
 
 def _divisor(size: int, limit: int) -> int:

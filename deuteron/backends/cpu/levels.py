@@ -1,14 +1,14 @@
 """Nested places to put code, and what is already computed at each.
 
 While a loop is being written its text is kept apart from what surrounds it, and joined to it when
-the loop is done.  Until then code may still be added in front of the loop: a value is written at the
-outermost level that knows all it needs.  So loop-invariant code is never inside the loop, without a
-pass that would find it there and move it.
+the loop is done.  Until then code may still be added in front of the loop: a value is written at
+the outermost level that knows all it needs.  So loop-invariant code is never inside the loop,
+without a pass that would find it there and move it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -43,10 +43,11 @@ class Levels:
 
     @property
     def depth(self) -> int:
+        """The number of the innermost level."""
         return len(self.stack) - 1
 
     @contextmanager
-    def at(self, level: int) -> Iterator[None]:
+    def at(self, level: int) -> Generator[None]:
         """Write at an outer level."""
         before = self.b.code
         self.b.code = self.stack[level].code
@@ -54,14 +55,14 @@ class Levels:
         self.b.code = before
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """A level whose code runs on from the one around it but whose values end with it."""
         self.stack.append(Level(self.b.code))
         yield
         self._pop()
 
     @contextmanager
-    def _buffer(self, label: str) -> Iterator[Code]:
+    def _buffer(self, label: str) -> Generator[Code]:
         before = self.b.code
         code = Code(label)
         self.b.code = code
@@ -71,13 +72,14 @@ class Levels:
         self.b.code = before
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
+    def apart(self) -> Generator[None]:
         """Remember nothing from outside, and nothing from inside afterwards."""
         before, self._known = self._known, {}
         yield
         self._known = before
 
     def recall(self, key: Key) -> Placed | None:
+        """What was remembered under a key, unless its level has ended."""
         return self._known.get(key)
 
     def remember(self, key: Key, placed: Placed) -> Placed:
@@ -111,7 +113,8 @@ class Levels:
             latch = b.code.block
         entry = b.code.block
         b.branch(head)
-        self._phis(head, [index, *inside], [b.const(0, I64), *carried], [following, *after], entry, latch)
+        first = [b.const(0, I64), *carried]
+        self._phis(head, [index, *inside], first, [following, *after], entry, latch)
         b.code.lines += code.lines
         b.label(done)
         return after
@@ -152,6 +155,7 @@ class Levels:
         entry: str,
         latch: str,
     ) -> None:
+        """Open block `head`: each name is its first value from `entry`, the next from `latch`."""
         self.b.code.lines.append(f"{head}:")
         self.b.code.lines += [
             f"  {n.text} = phi {n.type} [ {f.text}, %{entry} ], [ {s.text}, %{latch} ]"
@@ -184,5 +188,3 @@ class Levels:
             b.phi(x.type, [(x, left_code.block), (y, right_code.block)])
             for x, y in zip(left, right, strict=True)
         ]
-
-

@@ -7,12 +7,12 @@ is about to leave them.
 
 from __future__ import annotations
 
-from deuteron.backends.cpu.buffers import elem_bytes
-from deuteron.backends.cpu.chunks import ZERO, Chunks, Coord, Index
+from deuteron.backends.cpu.chunks import Chunks
+from deuteron.backends.cpu.index import Coord, Index
 from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.prefetch import PrefetchRows
-from deuteron.backends.cpu.registers import storage_elem
+from deuteron.backends.cpu.registers import elem_bytes, storage_elem
 from deuteron.backends.llvm.builder import Val
 from deuteron.ir import For, Op, Value
 
@@ -63,7 +63,7 @@ def _rows_of(plan: Plan, chunks: Chunks, load: Op) -> PrefetchRows | None:
     if along is None or any(s not in chunks.scalars for s in plan.demand.sources(pointer)):
         return None
     rows, columns = pointer.type.shape[1 - along], pointer.type.shape[along]
-    start = Index((ZERO, ZERO))
+    start = Index.origin(2)
     first = chunks.get(pointer, start).val
     second = chunks.get(pointer, start.at(1 - along, Coord("", min(1, rows - 1)))).val
     pitch = chunks.b.sub(_address(chunks, second), _address(chunks, first))

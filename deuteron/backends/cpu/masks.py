@@ -1,8 +1,8 @@
 """Masks that are bounds: when a whole tile lies inside, its loop nest needs no masks.
 
-A mask such as `offsets < n` holds for every element of a tile when it holds for the element with the
-greatest offset.  For a mask that is a conjunction of comparisons of something that only grows along
-the axes with something uniform, one or two scalar comparisons tell.
+A mask such as `offsets < n` holds for every element of a tile when it holds for the element with
+the greatest offset.  For a mask that is a conjunction of comparisons of something that only grows
+along the axes with something uniform, one or two scalar comparisons tell.
 """
 
 from __future__ import annotations
@@ -95,12 +95,15 @@ def _grows(value: Value) -> bool:
         return True
     if op.name in _KEEPS_GROWTH:
         return _grows(op.operands[0])
+    if op.name == "cast":
+        return _widens(op) and _grows(op.operands[0])
+    if not value.type.dtype.is_int_signed():
+        # Unsigned arithmetic may mean to wrap around: `i - low < high - low` tests both ends.
+        return False
     if op.name == "add":
         return all(map(_grows, op.operands))
     if op.name == "sub":
         return _grows(op.operands[0]) and _is_uniform(op.operands[1])
-    if op.name == "cast":
-        return _widens(op) and _grows(op.operands[0])
     if op.name == "mul":
         left, right = op.operands
         factor = constant_of(right)
@@ -130,4 +133,5 @@ def is_linear(value: Value) -> bool:
 
 def _widens(op: Op) -> bool:
     source, target = op.operands[0].type.dtype, op.attrs["to"]
-    return source.is_int() and target.is_int() and target.bits >= source.bits > 1
+    same_sign = target.is_int_signed() or source.is_int_unsigned()
+    return source.is_int() and target.is_int() and target.bits >= source.bits > 1 and same_sign

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deuteron.backends.cpu.buffers import Buffer, elem_bytes
+from deuteron.backends.cpu.buffers import Buffer
+from deuteron.backends.cpu.index import ZERO, Index
 from deuteron.backends.cpu.levels import Placed
-from deuteron.backends.cpu.registers import register_elem, storage_elem, to_register, to_storage
+from deuteron.backends.cpu.registers import (
+    elem_bytes,
+    register_elem,
+    storage_elem,
+    to_register,
+    to_storage,
+)
 from deuteron.backends.llvm.builder import I64, LType, Val
 from deuteron.ir import Element, Op, Value
 
 if TYPE_CHECKING:
-    from deuteron.backends.cpu.chunks import Chunks, Index
+    from deuteron.backends.cpu.chunks import Chunks
 
 NONTEMPORAL = ", !nontemporal !0"
 
@@ -53,7 +60,8 @@ class Memory:
                 index = Val(base, I64)
                 if stride != 1:
                     index = self.b.emit(f"mul nuw nsw i64 {base}, {stride}", I64)
-                val = self.b.emit(f"getelementptr inbounds i8, {place.val}, {index}", place.val.type)
+                text = f"getelementptr inbounds i8, {place.val}, {index}"
+                val = self.b.emit(text, place.val.type)
             known = self.levels.remember(key, Placed(val, level))
         return known
 
@@ -62,9 +70,8 @@ class Memory:
         known = self.levels.recall(key)
         if known is None:
             with self.levels.at(place.level):
-                val = self.b.emit(
-                    f"getelementptr inbounds i8, {place.val}, i64 {constant}", place.val.type
-                )
+                text = f"getelementptr inbounds i8, {place.val}, i64 {constant}"
+                val = self.b.emit(text, place.val.type)
             known = self.levels.remember(key, Placed(val, place.level))
         return known
 
@@ -171,15 +178,13 @@ class Memory:
         if not whole or not coord.base:
             return self.chunks.get(pointer, index.scalar())
         # The axis is one run: its address is that of its start, moved.
-        start = self.chunks.get(pointer, index.at(axis, type(coord)()).scalar())
+        start = self.chunks.get(pointer, index.at(axis, ZERO).scalar())
         size = elem_bytes(storage_elem(pointer.type.pointee))
         place = self._moved(start, coord.base, coord.level, size)
         return self._shifted(place, coord.offset * size) if coord.offset else place
 
-    def _load_scalar(
-        self, op: Op, index: Index, element: Element, mask: Placed | None
-    ) -> Placed:
-        """One element; when every lane reads it but the mask differs, the lanes are masked after."""
+    def _load_scalar(self, op: Op, index: Index, element: Element, mask: Placed | None) -> Placed:
+        """One element; where all lanes read it but not all may, the lanes are masked after."""
         address = self.chunks.get(op.operands[0], index.scalar())
         allowed = mask
         inputs = [address, *([mask] if mask else [])]
@@ -223,8 +228,8 @@ class Memory:
         address = self._guarded(address, mask.val)
         name = f"llvm.masked.load.{type.suffix}.p0"
         self.b.declare(str(type), name, ["ptr", str(chosen.type), str(type)])
-        call = f"call {type} @{name}(ptr align {size} {address.text}, {chosen}, {type} zeroinitializer)"
-        return self.b.emit(call, type)
+        args = f"ptr align {size} {address.text}, {chosen}, {type} zeroinitializer"
+        return self.b.emit(f"call {type} @{name}({args})", type)
 
     def _gather(self, addresses: Val, element: Element, mask: Placed | None) -> Val:
         elem = storage_elem(element)
@@ -233,7 +238,8 @@ class Memory:
         name = f"llvm.masked.gather.{type.suffix}.{addresses.type.suffix}"
         self.b.declare(str(type), name, [str(addresses.type), str(chosen.type), str(type)])
         pointers = f"{addresses.type} align {elem_bytes(elem)} {addresses.text}"
-        return self.b.emit(f"call {type} @{name}({pointers}, {chosen}, {type} zeroinitializer)", type)
+        args = f"{pointers}, {chosen}, {type} zeroinitializer"
+        return self.b.emit(f"call {type} @{name}({args})", type)
 
     def _lanes_mask(self, mask: Placed | None, lanes: int) -> Val:
         if mask is None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deuteron.backends.cpu.dot_plan import Compute, DotPlan, elem_bytes
+from deuteron.backends.cpu.dot_plan import Compute, DotPlan
 from deuteron.backends.cpu.loops import counted_loop
 from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
+from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
 from deuteron.errors import InternalError
 

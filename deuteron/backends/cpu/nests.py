@@ -6,25 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from deuteron.backends.cpu.buffers import Arena, Buffer, row_major
-from deuteron.backends.cpu.chunks import Chunks, Coord, Index, without_axis
-from deuteron.backends.cpu.dot_pack import (
-    emit_clear_padding,
-    emit_store_b,
-    emit_store_b_transposed,
-    to_scratch,
-    transpose,
-)
-from deuteron.backends.cpu.dot_plan import elem_bytes
-from deuteron.backends.cpu.folds import Accumulators
+from deuteron.backends.cpu.chunks import Chunks
+from deuteron.backends.cpu.dot_pack import emit_clear_padding
+from deuteron.backends.cpu.index import ZERO, Coord, Index
 from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.masks import Extent, held_masks, is_linear
+from deuteron.backends.cpu.nest_body import NestBody, PackKey
 from deuteron.backends.cpu.planner import Plan
-from deuteron.backends.cpu.registers import to_storage
+from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.cpu.steps import Assign, Fold, Group, Keep, Pack, Sink, Store
 from deuteron.backends.llvm.builder import I64, Val
 from deuteron.ir import Op, Value
 
-PackKey = tuple[Value, str, int]
 # Below these costs of one chunk of all sinks, four or two chunks are written side by side.
 COST_OF_FOUR = 24
 COST_OF_TWO = 90
@@ -35,16 +28,22 @@ NONTEMPORAL_BYTES = 4 << 20
 
 
 class Nests:
-    """Writes groups.  `packs` tells where each packed operand of a dot lies."""
+    """Writes groups.
 
-    def __init__(self, plan: Plan, chunks: Chunks, arena: Arena) -> None:
+    `programs` is the number of programs of the grid (an i64); `packs` tells where each packed
+    operand of a dot lies.
+    """
+
+    def __init__(self, plan: Plan, chunks: Chunks, arena: Arena, programs: Val) -> None:
         self.plan = plan
         self.chunks = chunks
         self.arena = arena
         self.b = chunks.b
         self.levels = chunks.levels
+        self.programs = programs
         self.packs: dict[PackKey, Buffer] = {}
-        self.programs: Val | None = None
+        # Where the sinks of the group now being written put their results.
+        self._targets: dict[Sink, dict[Value, Buffer]] = {}
 
     # -- a group ----------------------------------------------------------------------------
     def write(self, group: Group) -> None:
@@ -55,11 +54,8 @@ class Nests:
         if not wanted:
             return
         group = replace(group, sinks=wanted)
-        before = self.chunks.pin
-        with self.levels.scope():
-            self.chunks.pin = self.levels.depth
+        with self.chunks.here():
             scalars = self._versions(group)
-        self.chunks.pin = before
         self._publish(group, scalars)
 
     def _allocate(self, sink: Sink) -> None:
@@ -69,7 +65,7 @@ class Nests:
                     self.chunks.buffers[sink.home] = self.tile(sink.home)
             case Pack():
                 buffer = self._pack_buffer(sink)
-                self.packs[pack_key(sink.value, sink.side, sink.plan.nr)] = buffer
+                self.packs[sink.value, sink.layout] = buffer
                 self._clear_padding(sink, buffer)
             case Keep() | Fold() | Store():
                 pass
@@ -83,6 +79,11 @@ class Nests:
     def tile(self, value: Value) -> Buffer:
         """A fresh buffer for a value."""
         return self.arena.tile(value.type, pitch=self.plan.pitch.get(value))
+
+    def new_buffer(self, value: Value) -> Buffer:
+        """A fresh buffer that holds a value from now on."""
+        buffer = self.chunks.buffers[value] = self.tile(value)
+        return buffer
 
     def _pack_buffer(self, sink: Pack) -> Buffer:
         plan, batch = sink.plan, sink.shape[:-2]
@@ -107,24 +108,52 @@ class Nests:
         if plan.k == plan.k_padded and plan.n == plan.n_padded:
             return
 
-        def clear(i: Val | None) -> None:
-            coords = (Coord(i.text, 0, self.levels.depth), Coord(), Coord()) if i else (Coord(),) * 2
-            address = self.chunks.memory.buffer_address(buffer, Index(coords)).val
+        def clear(batch: tuple[Coord, ...]) -> None:
+            start = Index((*batch, ZERO, ZERO))
+            address = self.chunks.memory.buffer_address(buffer, start).val
             emit_clear_padding(self.b, plan, address, address)
 
         self.over_batch(sink.shape, clear)
 
-    def over_batch(self, shape: tuple[int, ...], body: Callable[[Val | None], None]) -> None:
-        """Once for each element of the batch axis of a 3-D operand."""
+    def over_batch(self, shape: tuple[int, ...], body: Callable[[tuple[Coord, ...]], None]) -> None:
+        """Once for each matrix of a dot's operand, given its place along the batch axis, if any."""
         if len(shape) == 2 or shape[0] == 1:
-            body(self.b.const(0, I64) if len(shape) == 3 else None)
+            body((ZERO,) * (len(shape) - 2))
             return
 
         def turn(i: Val, _: list[Val]) -> list[Val]:
-            body(i)
+            body((Coord(i.text, 0, self.levels.depth),))
             return []
 
         self.levels.counted(shape[0], 1, [], turn)
+
+    def each(self, shape: tuple[int, ...], body: Callable[[Index], None]) -> None:
+        """Once for each element of a tile, in row-major order."""
+
+        def nest(axis: int, coords: tuple[Coord, ...]) -> None:
+            if axis == len(shape):
+                body(Index(coords))
+                return
+            if shape[axis] == 1:
+                nest(axis + 1, (*coords, ZERO))
+                return
+
+            def turn(i: Val, _: list[Val]) -> list[Val]:
+                nest(axis + 1, (*coords, Coord(i.text, 0, self.levels.depth)))
+                return []
+
+            self.levels.counted(shape[axis], 1, [], turn)
+
+        nest(0, ())
+
+    def copy(self, pairs: Sequence[tuple[Value, Buffer]], axis: int) -> None:
+        """Put tiles of one shape into given buffers, in one nest with lanes along an axis."""
+        sinks: list[Sink] = []
+        for value, buffer in pairs:
+            home = Value(value.type, "copy")
+            self.chunks.buffers[home] = buffer
+            sinks.append(Assign(value, home))
+        self.write(Group(pairs[0][0].type.shape, sinks, axis))
 
     def _publish(self, group: Group, scalars: Sequence[Val]) -> None:
         given = iter(scalars)
@@ -138,7 +167,7 @@ class Nests:
     # -- versions ---------------------------------------------------------------------------
     def _versions(self, group: Group) -> list[Val]:
         """The nest, and where its masks may hold throughout, a copy without them before it."""
-        self._targets: dict[Sink, dict[Value, Buffer]] = {s: self._own_buffers(s) for s in group.sinks}
+        self._targets = {s: self._own_buffers(s) for s in group.sinks}
         if group.rows is not None or self._cost(group) > WORTH_COPYING:
             return self._nest(group)
         extents = held_masks(self.plan.demand, group)
@@ -158,18 +187,13 @@ class Nests:
         )
 
     def _pinned(self, write: Callable[[], list[Val]]) -> list[Val]:
-        before, self.chunks.pin = self.chunks.pin, self.levels.depth
-        values = write()
-        self.chunks.pin = before
-        return values
+        with self.chunks.pinned():
+            return write()
 
     def _without_masks(self, group: Group, masks: set[Value], streams: list[Store]) -> list[Val]:
         def write(nontemporal: bool) -> list[Val]:
-            before = set(self.chunks.held_masks)
-            self.chunks.held_masks |= masks
-            values = self._nest(group, nontemporal=nontemporal)
-            self.chunks.held_masks = before
-            return values
+            with self.chunks.holding(masks):
+                return self._nest(group, nontemporal=nontemporal)
 
         if not streams:
             return write(False)
@@ -210,10 +234,8 @@ class Nests:
 
     def _streamable(self, group: Group, stores: Sequence[Store]) -> Val:
         """At run time: the grid's output is long, and chunks start on whole vectors."""
-        assert self.programs is not None
-        bytes_each = sum(
-            s.op.operands[0].type.numel * s.op.operands[0].type.pointee.storage_bytes for s in stores
-        )
+        types = [s.op.operands[0].type for s in stores]
+        bytes_each = sum(t.numel * t.pointee.storage_bytes for t in types)
         least = self.b.const(NONTEMPORAL_BYTES // max(1, bytes_each), I64)
         result = self.b.icmp("uge", self.programs, least)
         for store in stores:
@@ -225,7 +247,7 @@ class Nests:
 
     def _address_bits(self, group: Group, pointer: Value) -> Val:
         """Every bit that is set in some chunk's address: of the first one, and of the strides."""
-        start = Index(tuple(Coord() for _ in group.shape))
+        start = Index.origin(len(group.shape))
 
         def address(index: Index) -> Val:
             return self.b.convert("ptrtoint", self.chunks.get(pointer, index).val, "i64")
@@ -240,13 +262,13 @@ class Nests:
     # -- the nest ---------------------------------------------------------------------------
     def _lanes(self, group: Group) -> int:
         size = group.shape[group.axis]
-        if self.is_raw(group):
+        if self._is_raw(group):
             return min(size & -size, self.plan.target.lanes(16))
         bits = max((v.type.dtype.bits for s in group.sinks for v in _data(s)), default=32)
         native = self.plan.target.lanes(64 if bits == 64 else 32)
         return min(size & -size, native)
 
-    def is_raw(self, group: Group) -> bool:
+    def _is_raw(self, group: Group) -> bool:
         """Whether all a group does is move 16-bit elements from memory into packed operands."""
         if len(group.sinks) != 1 or not isinstance(group.sinks[0], Pack):
             return False
@@ -278,14 +300,16 @@ class Nests:
         lanes = self._lanes(group)
         unroll = self._unroll(group, lanes)
         folded = group.folded
-        inner = {group.axis, folded} | ({group.rows[0]} if group.rows else set())
+        inner = {group.axis, folded, group.rows[0] if group.rows else None}
         loops = [(axis, 1) for axis in range(len(group.shape)) if axis not in inner]
         if group.rows:
             loops.append(group.rows)
         loops.append((group.axis, lanes * unroll))
-        vector = lanes if lanes > 1 else 0
-        start = Index(tuple(Coord() for _ in group.shape), group.axis if vector else None, vector)
-        writer = _Body(self, group, unroll, lanes, nontemporal)
+        start = Index.origin(len(group.shape), group.axis, lanes)
+        raw = self._is_raw(group)
+        writer = NestBody(
+            self.chunks, group, self.packs, self._targets, lanes, unroll, raw, nontemporal
+        )
         if folded is None:
             return self._loop(group, loops, start, writer.plain)
         if folded == group.axis:
@@ -331,181 +355,6 @@ class Nests:
             case Store() | Assign() | Pack():
                 return {}
 
-    def target(self, sink: Sink, value: Value) -> Buffer:
-        return self._targets[sink][value]
-
-
-class _Body:
-    """The innermost code of a nest: first every chunk is computed, then they are put away."""
-
-    def __init__(
-        self, nests: Nests, group: Group, unroll: int, lanes: int, nontemporal: bool
-    ) -> None:
-        self.n = nests
-        self.group = group
-        self.unroll = unroll
-        self.lanes = lanes
-        self.nontemporal = nontemporal
-        self.raw = nests.is_raw(group)
-        self.chunks = nests.chunks
-        self.b = nests.b
-
-    def _places(self, index: Index) -> list[Index]:
-        if self.group.rows is not None:
-            axis, count = self.group.rows
-            coord = index.coords[axis]
-            if not coord.base:
-                count = min(count, self.group.shape[axis] - coord.offset)
-            return [index.moved(axis, r) for r in range(count)]
-        return [index.moved(self.group.axis, u * self.lanes) for u in range(self.unroll)]
-
-    def plain(self, index: Index) -> list[Val]:
-        self._turn(index)
-        return []
-
-    def _turn(self, index: Index) -> None:
-        places = self._places(index)
-        sinks = [s for s in self.group.sinks if not isinstance(s, Fold)]
-        values = [[self._compute(s, p) for p in places] for s in sinks]
-        for sink, chunks in zip(sinks, values, strict=True):
-            self._commit(sink, places, chunks)
-
-    def _compute(self, sink: Sink, index: Index) -> Placed:
-        match sink:
-            case Store():
-                for operand in sink.op.operands[2:]:
-                    self.chunks.get(operand, index)
-                return self.chunks.get(sink.op.operands[1], index)
-            case Pack() if self.raw:
-                return self.chunks.raw(sink.value, index)
-            case Keep() | Assign() | Pack():
-                return self.chunks.vector(sink.value, index)
-            case Fold():
-                raise AssertionError("folds are computed by their accumulators")
-
-    def _commit(self, sink: Sink, places: Sequence[Index], values: Sequence[Placed]) -> None:
-        match sink:
-            case Store():
-                for index, value in zip(places, values, strict=True):
-                    self.chunks.memory.store(sink.op, index, value, nontemporal=self.nontemporal)
-            case Keep():
-                self._put(self.n.target(sink, sink.value), sink.value, places, values)
-            case Assign():
-                self._put(self.chunks.buffers[sink.home], sink.value, places, values)
-            case Pack():
-                self._pack(sink, places, [v.val for v in values])
-            case Fold():
-                pass
-
-    def _put(
-        self, buffer: Buffer, value: Value, places: Sequence[Index], values: Sequence[Placed]
-    ) -> None:
-        stored = [to_storage(self.b, v.val, value.type.element) for v in values]
-        self._put_stored(buffer, places, stored)
-
-    def _put_stored(self, buffer: Buffer, places: Sequence[Index], stored: Sequence[Val]) -> None:
-        if self.group.rows is None or not stored[0].type.lanes:
-            for index, chunk in zip(places, stored, strict=True):
-                self.chunks.memory.write_stored(buffer, index, chunk)
-            return
-        # Chunks run along one axis and lie side by side along the buffer's: turn them around.
-        first, (row_axis, count) = places[0], self.group.rows
-        assert first.axis is not None
-        for lane, row in enumerate(transpose(self.b, stored)):
-            at = replace(first.moved(first.axis, lane), axis=row_axis, lanes=count)
-            self.chunks.memory.write_stored(buffer, at, row)
-
-    def _pack(self, sink: Pack, places: Sequence[Index], values: Sequence[Val]) -> None:
-        plan = sink.plan
-        buffer = self.n.packs[pack_key(sink.value, sink.side, plan.nr)]
-        if sink.side == "a":
-            stored = [to_scratch(self.b, v, plan.a_dtype, plan.a_elem, plan.a_bias) for v in values]
-            self._put_stored(buffer, places, stored)
-            return
-        address = self._batch_address(buffer, places[0])
-        wide = [v if v.type.lanes else self.b.splat(v, 1) for v in values]
-        k_axis, n_axis = len(sink.shape) - 2, len(sink.shape) - 1
-        if self.group.axis == k_axis and self.lanes > 1:
-            columns = len(wide) if self.group.rows is not None else 1
-            for at in range(0, len(wide), columns):
-                k, n = (self._position(places[at].coords[a]) for a in (k_axis, n_axis))
-                emit_store_b_transposed(self.b, plan, address, k, n, wide[at : at + columns])
-            return
-        rows = plan.pack if self.group.rows is not None else 1
-        for at in range(0, len(wide), rows):
-            k, n = (self._position(places[at].coords[a]) for a in (k_axis, n_axis))
-            emit_store_b(self.b, plan, address, k, n, wide[at : at + rows])
-
-    def _batch_address(self, buffer: Buffer, index: Index) -> Val:
-        coords = (*index.coords[:-2], Coord(), Coord())
-        return self.chunks.memory.buffer_address(buffer, Index(coords)).val
-
-    def _position(self, coord: Coord) -> Val | int:
-        return self.chunks.coordinate(coord).val if coord.base else coord.offset
-
-    # -- folds ------------------------------------------------------------------------------
-    def fold(self, index: Index, axis: int, step: int) -> list[Val]:
-        """The innermost loop, along the folded axis, and what is done with its results."""
-        folds = [s for s in self.group.sinks if isinstance(s, Fold)]
-        accumulators = [Accumulators(self.chunks, s.node) for s in folds]
-        trips = self.group.shape[axis] // step
-        columns = len(self._places(index))
-
-        def turn(i: Val | None, carried: Sequence[Val]) -> list[Val]:
-            coord = Coord(i.text, 0, self.chunks.levels.depth) if i is not None else Coord()
-            here = index.at(axis, coord)
-            taken = iter(carried)
-            after: list[Val] = []
-            places = self._places(here)
-            for accumulator in accumulators:
-                for place in places:
-                    before = [next(taken) for _ in range(accumulator.width)] if i is not None else []
-                    after += accumulator.step(place, before, i)
-            self._turn(here)
-            return after
-
-        if trips == 1:
-            final = turn(None, [])
-        else:
-            initial = [
-                v for a in accumulators for _ in range(columns) for v in a.initial(index.lanes)
-            ]
-            final = self.chunks.levels.counted(trips, step, initial, turn)
-        return self._finish(index, axis, accumulators, columns, final)
-
-    def _finish(
-        self,
-        index: Index,
-        axis: int,
-        accumulators: Sequence[Accumulators],
-        columns: int,
-        final: Sequence[Val],
-    ) -> list[Val]:
-        scalars: list[Val] = []
-        taken = iter(final)
-        folds = [s for s in self.group.sinks if isinstance(s, Fold)]
-        for sink, accumulator in zip(folds, accumulators, strict=True):
-            sets = [[next(taken) for _ in range(accumulator.width)] for _ in range(columns)]
-            if axis == self.group.axis:
-                results = accumulator.merge(sets)
-                scalars += self._put_results(sink, without_axis(index.scalar(), axis), results)
-                continue
-            for place, values in zip(self._places(index), sets, strict=True):
-                scalars += self._put_results(sink, without_axis(place, axis), values)
-        return scalars
-
-    def _put_results(self, sink: Fold, index: Index, values: Sequence[Val]) -> list[Val]:
-        if not index.coords:
-            return list(values)
-        for result, value in zip(sink.node.results, values, strict=True):
-            stored = to_storage(self.b, value, result.type.element)
-            self.chunks.memory.write_stored(self.n.target(sink, result), index, stored)
-        return []
-
-
-def pack_key(value: Value, side: str, nr: int) -> PackKey:
-    return (value, side, nr if side == "b" else 0)
-
 
 def _data(sink: Sink) -> list[Value]:
     """The values whose width decides how many lanes a chunk has."""
@@ -517,5 +366,3 @@ def _data(sink: Sink) -> list[Value]:
         case Fold():
             values = list(sink.node.operands)
     return [v for v in values if not v.type.is_pointer]
-
-

@@ -4,20 +4,23 @@ Three looks at the function, all before any code is written:
 
 1. what must be kept: operands of shape ops that need memory, loads that a later store could change;
 2. a trial grouping, which tells where each virtual value would be computed;
-3. what is worth keeping: a costly value that two groups, a deeper loop, or every row of a broadcast
-   would compute again.  Then the grouping is made once more, for good.
+3. what is worth keeping: a costly value that two groups, a deeper loop, or every row of a
+   broadcast would compute again.  Then the grouping is made once more, for good.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 
 from deuteron.backends.cpu.demand import Demand
 from deuteron.backends.cpu.dot_plan import DotPlan, plan_dot
 from deuteron.backends.cpu.grouping import Grouper
-from deuteron.backends.cpu.steps import BlockPlan, Group
+from deuteron.backends.cpu.pointers import PointerRoots
+from deuteron.backends.cpu.steps import BlockPlan, Group, Step
 from deuteron.backends.cpu.target import CpuTarget
-from deuteron.ir import OPS, Effect, For, Function, Op, Reduce, Scan, Value, While
+from deuteron.ir import OPS, Effect, For, Function, If, Op, Reduce, Scan, Value, While
 from deuteron.ir.axis_info import AxisFacts
 from deuteron.ir.nodes import Block, Node, node_blocks, node_operands
 from deuteron.passes.simplify import constant_of
@@ -27,23 +30,30 @@ WORTH_KEEPING = 8
 # What it must cost to be kept when a broadcast would ask for it element by element.
 WORTH_KEEPING_WIDENED = 20
 
+# The step that asks for a value, by number, and how many loops it stands in.
+Place = tuple[int, int]
+
 
 class Plan:
-    """The decisions for one function."""
+    """The decisions for one function, and the facts they rest on."""
 
     def __init__(self, function: Function, target: CpuTarget) -> None:
         self.function = function
         self.target = target
         self.facts = AxisFacts(function)
         self.demand = Demand(self.facts)
+        self.roots = PointerRoots(function)
         self.order: dict[Node, int] = {}
         self.depth: dict[Block, int] = {}
         self.end: dict[Block, int] = {}
         self.block_of: dict[Node, Block] = {}
+        self.owner: dict[Block, Node] = {}
         self.users: dict[Value, list[Node]] = {}
         self._number(function.body, 0)
-        self.dots = {n: self._plan_dot(n) for n in self.order if isinstance(n, Op) and n.name == "dot"}
-        self.pitch = self._accumulator_pitches()
+        self.yielded = {value for block in self.depth for value in block.yields}
+        ops = [n for n in self.order if isinstance(n, Op)]
+        self.dots = {op: self._plan_dot(op) for op in ops if op.name == "dot"}
+        self.pitch = self._share_pitches()
         self._must_keep()
         self.blocks: dict[Block, BlockPlan] = {}
         self._group()
@@ -64,9 +74,32 @@ class Plan:
             if isinstance(node, (Reduce, Scan)):
                 continue
             for inner in node_blocks(node):
+                self.owner[inner] = node
                 deeper = isinstance(node, (For, While))
                 self._number(inner, depth + deeper)
         self.end[block] = len(self.order)
+
+    def homes(self, block: Block) -> list[tuple[Value, Value]]:
+        """What a loop's body or a branch yields, each with the result that takes it."""
+        node = self.owner.get(block)
+        match node:
+            case For() | While() if block is node.body:
+                return list(zip(block.yields, node.results, strict=True))
+            case If():
+                return list(zip(block.yields, node.results, strict=True))
+            case _:
+                return []
+
+    def variables(self, block: Block) -> dict[Value, Value]:
+        """Of a loop's body, the argument that each result is the last value of."""
+        node = self.owner.get(block)
+        match node:
+            case For():  # the first argument is the counter
+                return dict(zip(node.results, block.args[1:], strict=True))
+            case While() if block is node.body:
+                return dict(zip(node.results, block.args, strict=True))
+            case _:
+                return {}
 
     # -- dots -------------------------------------------------------------------------------
     def _plan_dot(self, op: Op) -> DotPlan:
@@ -74,50 +107,62 @@ class Plan:
         m, k = a.shape[-2:]
         return plan_dot(self.target, a.dtype, b.dtype, acc.dtype, m, b.shape[-1], k)
 
-    def _accumulator_pitches(self) -> dict[Value, int]:
-        """Row pitch of every value that shares a buffer with a dot's accumulator."""
-        pitch: dict[Value, int] = {}
-        work = [(v, p.ldc) for op, p in self.dots.items() for v in (op.operands[2], *op.results)]
+    def _share_pitches(self) -> dict[Value, int]:
+        """The row pitch of every value that may share a buffer with a dot's accumulator.
+
+        Dots that add to one buffer take the widest pitch that any of them wants.
+        """
         links = self._carried_links()
-        while work:
-            value, wanted = work.pop()
-            if value in pitch:
+        for op in self.dots:
+            for value in (op.operands[2], op.result):
+                links.setdefault(value, []).extend((op.operands[2], op.result))
+        pitch: dict[Value, int] = {}
+        for op in self.dots:
+            if op.result in pitch:
                 continue
-            pitch[value] = wanted
-            work += [(other, wanted) for other in links.get(value, ())]
+            family = reachable(op.result, links)
+            widest = max(plan.ldc for dot, plan in self.dots.items() if dot.result in family)
+            pitch |= dict.fromkeys(family, widest)
+        self.dots = {op: replace(plan, ldc=pitch[op.result]) for op, plan in self.dots.items()}
         return pitch
 
     def _carried_links(self) -> dict[Value, list[Value]]:
         """Values that are one variable of a loop: argument, yield, result."""
         links: dict[Value, list[Value]] = {}
-        for node in self.order:
-            if isinstance(node, (For, While)):
-                skip = isinstance(node, For)
-                triples = zip(node.body.args[skip:], node.body.yields, node.results, strict=True)
-                for family in triples:
-                    for value in family:
-                        links.setdefault(value, []).extend(family)
+        for block in self.depth:
+            variables = self.variables(block)
+            for yielded, home in self.homes(block) if variables else ():
+                family = (variables[home], yielded, home)
+                for value in family:
+                    links.setdefault(value, []).extend(family)
         return links
 
     # -- what must be kept ------------------------------------------------------------------
     def _must_keep(self) -> None:
         for node in self.order:
-            if not isinstance(node, Op):
-                continue
-            if node.name in ("join", "cat"):
-                self.demand.keep(node.result)
-            elif node.name == "reshape" and not self.demand.is_virtual(node.result):
-                self.demand.keep(node.result)
-            elif node.name == "split" and self.demand.is_virtual(node.operands[0]):
-                self.demand.keep(node.operands[0])
-            elif node.name == "dot" and constant_of(node.operands[2]) != 0:
-                if self.demand.is_virtual(node.operands[2]):
-                    self.demand.keep(node.operands[2])
-        writes = [n for n in self.order if isinstance(n, Op) and is_memory_write(n)]
-        for node in self.order:
-            if isinstance(node, Op) and node.name == "load" and node.result.type.shape:
-                if any(self._may_change(node, write) for write in writes):
-                    self.demand.keep(node.result)
+            kept = self._needs_memory(node) if isinstance(node, Op) else None
+            if kept is not None:
+                self.demand.keep(kept)
+        ops = [n for n in self.order if isinstance(n, Op)]
+        writes = [op for op in ops if is_memory_write(op)]
+        for load in (op for op in ops if op.name == "load" and op.result.type.shape):
+            if any(self._may_change(load, write) for write in writes):
+                self.demand.keep(load.result)
+
+    def _needs_memory(self, op: Op) -> Value | None:
+        """The value that an op needs in a buffer to move its elements, if there is one."""
+        match op.name:
+            case "join" | "cat":
+                return op.result
+            case "reshape":
+                return None if self.demand.is_virtual(op.result) else op.result
+            case "split":
+                return op.operands[0] if self.demand.is_virtual(op.operands[0]) else None
+            case "dot":
+                acc = op.operands[2]
+                return acc if constant_of(acc) != 0 and self.demand.is_virtual(acc) else None
+            case _:
+                return None
 
     def _may_change(self, load: Op, write: Op) -> bool:
         """Whether a write could come between a load and a use of what it loaded."""
@@ -128,12 +173,13 @@ class Plan:
             same = self.demand.sources_of(write.operands)[load.result]
             if not (same and load.operands[0] is write.operands[0]):
                 return True
-        last = max((self._last_use(u, load) for u in self._uses(load.result)), default=start)
+        uses = self._uses(load.result)
+        last = max((self._last_use(*use, self.block_of[load]) for use in uses), default=start)
         return start < at < last
 
-    def _uses(self, value: Value) -> list[Node]:
-        """Nodes other than virtual ops that a value reaches, through virtual ops."""
-        found: list[Node] = []
+    def _uses(self, value: Value) -> list[tuple[Block, int]]:
+        """Where a value is used, through virtual ops: the block, and what comes right after."""
+        found: list[tuple[Block, int]] = []
         seen: set[Value] = set()
         stack = [value]
         while stack:
@@ -146,31 +192,28 @@ class Plan:
                 if virtual and user.results:
                     stack.extend(user.results)
                 else:
-                    found.append(user)
-            found += self._yielding(current)
+                    # A store uses its operands before it writes.
+                    writes = isinstance(user, Op) and is_memory_write(user)
+                    found.append((self.block_of[user], self.order[user] + (not writes)))
+            if current in self.yielded:
+                found += [(b, self.end[b]) for b in self.depth if current in b.yields]
         return found
 
-    def _yielding(self, value: Value) -> list[Node]:
-        """Nodes at the end of blocks that yield the value."""
-        return [b.nodes[-1] for b in self.depth if value in b.yields and b.nodes]
-
-    def _last_use(self, user: Node, load: Op) -> int:
-        """The last place a use may stand, given the loops around it that the load is outside of."""
-        block = self.block_of[user]
-        if self.depth[block] > self.depth[self.block_of[load]]:
-            return self.end[block]
-        return self.order[user] + (user not in self._writes_at(user))
-
-    def _writes_at(self, user: Node) -> tuple[Node, ...]:
-        """A store uses its operands before it writes."""
-        return (user,) if isinstance(user, Op) and is_memory_write(user) else ()
+    def _last_use(self, block: Block, at: int, home: Block) -> int:
+        """When a use is over for good: loops around it, but not around `home`, come back to it."""
+        while block is not home:
+            node = self.owner[block]
+            if isinstance(node, (For, While)):
+                at = self.end[node.body]
+            block = self.block_of[node]
+        return at
 
     def may_alias(self, load: Op, write: Op) -> bool:
         """Whether a write may touch what a load reads.
 
         Different array arguments do not overlap unless the launch found that they do.
         """
-        left, right = root_of(load.operands[0]), root_of(write.operands[0])
+        left, right = (self.roots.of(op.operands[0]) for op in (load, write))
         if left is None or right is None or write.name.startswith("atomic"):
             return True
         return left is right or bool(self.function.attrs.get("aliased"))
@@ -188,24 +231,18 @@ class Plan:
                 self.demand.keep(value)
         return len(self.demand.kept) > before
 
-    def _places(self) -> dict[Op, set[tuple[int, int]]]:
-        """For each virtual op, the (group, depth) pairs that ask for it."""
-        places: dict[Op, set[tuple[int, int]]] = {}
-        number = 0
-        for block, plan in self.blocks.items():
-            for step in plan.steps:
-                number += 1
-                if isinstance(step, Group):
-                    inputs = [v for s in step.sinks for v in s.inputs]
-                else:
-                    inputs = read_directly(step.node)
-                for value in inputs:
-                    for part in self.demand.virtual_parts(value):
-                        if part.op is not None:
-                            places.setdefault(part.op, set()).add((number, self.depth[block]))
+    def _places(self) -> dict[Op, set[Place]]:
+        """For each virtual op, where it is asked for."""
+        places: dict[Op, set[Place]] = {}
+        steps = [(s, self.depth[block]) for block, plan in self.blocks.items() for s in plan.steps]
+        for number, (step, depth) in enumerate(steps):
+            for value in _inputs(step):
+                for part in self.demand.virtual_parts(value):
+                    if part.op is not None:
+                        places.setdefault(part.op, set()).add((number, depth))
         return places
 
-    def _pays(self, value: Value, places: set[tuple[int, int]]) -> bool:
+    def _pays(self, value: Value, places: set[Place]) -> bool:
         op = value.op
         assert op is not None
         if op.name in ("splat", "broadcast", "expand_dims", "permute"):
@@ -217,17 +254,21 @@ class Plan:
         deeper = any(depth > own for _, depth in places)
         if deeper and (cost >= WORTH_KEEPING or self._loads(value)):
             return True
-        return cost >= WORTH_KEEPING and len(self._asking(value, places)) > 1
+        return cost >= WORTH_KEEPING and self._asked_again(value, places)
 
     def _loads(self, value: Value) -> bool:
         return any(p.is_op("load") for p in self.demand.virtual_parts(value))
 
-    def _asking(self, value: Value, places: set[tuple[int, int]]) -> set[tuple[int, int]]:
-        """The places that ask for a value past its consumers that are kept already."""
+    def _asked_again(self, value: Value, places: set[Place]) -> bool:
+        """Whether more than one place would compute a value.
+
+        The places were found before anything was kept for its cost: a value whose only user has
+        been kept since is computed once, where that one is.
+        """
         users = self.users.get(value, ())
-        if users and all(isinstance(u, Op) and u.results and u.result in self.demand.kept for u in users):
-            return set(list(places)[:1]) if len(users) == 1 else places
-        return places
+        if len(users) == 1 and any(result in self.demand.kept for result in users[0].results):
+            return False
+        return len(places) > 1
 
     def _widened(self, value: Value) -> bool:
         """Whether a broadcast repeats the value along an axis it is not vectorised on."""
@@ -243,25 +284,26 @@ class Plan:
         return False
 
 
-def read_directly(node: Node) -> list[Value]:
-    """The operands a node asks for itself: those of a dot were packed where they were made."""
-    is_dot = isinstance(node, Op) and node.name == "dot"
-    return list(node_operands(node))[2 if is_dot else 0 :]
+def _inputs(step: Step) -> list[Value]:
+    """What a step asks for itself: a dot's first two operands were packed where they were made."""
+    if isinstance(step, Group):
+        return [value for sink in step.sinks for value in sink.inputs]
+    is_dot = isinstance(step.node, Op) and step.node.name == "dot"
+    return list(node_operands(step.node)[2 if is_dot else 0 :])
 
 
 def is_memory_write(op: Op) -> bool:
+    """Whether an op changes memory that loads can see."""
     return OPS[op.name].effect is Effect.WRITE and op.name not in ("print", "assert", "assume")
 
 
-def root_of(pointer: Value) -> Value | None:
-    """The kernel parameter a pointer is computed from; None when it cannot be told."""
-    while True:
-        owner = pointer.owner
-        if isinstance(owner, Block):
-            return pointer if pointer.type.is_pointer and not pointer.type.shape else None
-        if not isinstance(owner, Op) or not owner.operands or owner.name in ("load", "int_to_ptr"):
-            return None
-        if owner.name == "select":
-            left, right = root_of(owner.operands[1]), root_of(owner.operands[2])
-            return left if left is right else None
-        pointer = owner.operands[0]
+def reachable(start: Value, links: Mapping[Value, Iterable[Value]]) -> set[Value]:
+    """All values linked with one, over any number of steps."""
+    found: set[Value] = set()
+    stack = [start]
+    while stack:
+        value = stack.pop()
+        if value not in found:
+            found.add(value)
+            stack += links.get(value, ())
+    return found

@@ -8,7 +8,7 @@ where the CPU has no such instruction.
 
 from __future__ import annotations
 
-from deuteron.backends.llvm.builder import Builder, Val
+from deuteron.backends.llvm.builder import Builder, LType, Val
 from deuteron.dtypes import DType, Kind, bfloat16, float8e4nv, float8e5, float16, float64, int1
 from deuteron.ir import Element, Pointer
 
@@ -19,9 +19,11 @@ def register_elem(element: Element) -> str:
     """LLVM element type of a value in registers."""
     if isinstance(element, Pointer):
         return "ptr"
-    if element.is_floating():
-        return {16: "half", 64: "double"}.get(element.bits, "float") if element is not bfloat16 else "float"
-    return f"i{element.bits}"
+    if not element.is_floating():
+        return f"i{element.bits}"
+    if element is float16:
+        return "half"
+    return "double" if element is float64 else "float"
 
 
 def storage_elem(element: Element) -> str:
@@ -31,6 +33,11 @@ def storage_elem(element: Element) -> str:
     if element.is_fp8() or element is int1:
         return "i8"
     return "i16" if element is bfloat16 else register_elem(element)
+
+
+def elem_bytes(elem: str) -> int:
+    """Size of one element in memory, by its LLVM type."""
+    return max(1, LType(elem).bits // 8)
 
 
 def to_register(b: Builder, stored: Val, element: Element) -> Val:
@@ -126,7 +133,8 @@ def _decode_fp8(b: Builder, stored: Val, dtype: DType) -> Val:
     code = b.and_(wide, b.const(0x7F, wide.type))
     placed = b.shl(code, b.const(23 - mantissa, wide.type))
     normal = b.bitcast(b.add(placed, b.const((127 + least - 1) << 23, wide.type)), "float")
-    small = b.fmul(b.convert("sitofp", code, "float"), b.const(2.0 ** (least - mantissa), normal.type))
+    spacing = b.const(2.0 ** (least - mantissa), normal.type)
+    small = b.fmul(b.convert("sitofp", code, "float"), spacing)
     tiny = b.icmp("slt", code, b.const(1 << mantissa, wide.type))
     value = b.select(tiny, small, normal)
     nan = b.const(float("nan"), value.type)
@@ -140,7 +148,9 @@ def _decode_fp8(b: Builder, stored: Val, dtype: DType) -> Val:
 
 
 # -- conversions ----------------------------------------------------------------------------
-def convert(b: Builder, value: Val, source: DType, target: DType, rounding: str | None = None) -> Val:
+def convert(
+    b: Builder, value: Val, source: DType, target: DType, rounding: str | None = None
+) -> Val:
     """A value of one dtype as another (both in registers)."""
     if source is target:
         return value

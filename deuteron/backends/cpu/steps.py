@@ -1,7 +1,7 @@
 """What a block is turned into: steps, some of which are groups of sinks that share a loop nest.
 
-A *sink* asks for every element of a tile and does something with it.  Sinks of one shape that do not
-wait for each other form a group: one loop nest, each chunk computed once for all of them.
+A *sink* asks for every element of a tile and does something with it.  Sinks of one shape that do
+not wait for each other form a group: one loop nest, each chunk computed once for all of them.
 """
 
 from __future__ import annotations
@@ -71,6 +71,14 @@ class Pack:
     side: str
 
     @property
+    def layout(self) -> tuple[object, ...]:
+        """What tells packings of one value apart."""
+        plan = self.plan
+        if self.side == "a":
+            return ("a", plan.lda, plan.a_elem, plan.a_bias)
+        return ("b", plan.nr, plan.b_elem, plan.pack)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.value.type.shape
 
@@ -131,4 +139,3 @@ class BlockPlan:
     """The steps of one block, in order."""
 
     steps: list[Step] = field(default_factory=list["Step"])
-

@@ -13,6 +13,7 @@ from deuteron.ir import Function, Op, Rewriter, Value
 
 
 def widen_dots(function: Function) -> Function:
+    """The function with narrow dots done wide and rounded at the end."""
     return _Widener().function(function)
 
 

@@ -25,6 +25,9 @@ from deuteron.lang.semantic.casts import bitcast, cast, constant, literal_dtype,
 from deuteron.lang.semantic.shape import broadcast_together
 from deuteron.lang.values import Operand, Tensor, describe
 
+LOAD_FIRST = "load what it points to first, with tl.load"
+CAST_FIRST = "cast it first, as in x.to(tl.float32)"
+_NO_POINTERS = "numbers, no pointers"
 _KIND_RANK = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2}
 
 
@@ -76,6 +79,7 @@ def _refuse(
         f"`{symbol}` does not take these operands",
         expected=expected,
         got=f"{describe(left)} and {describe(right)}",
+        remedy=LOAD_FIRST if expected == _NO_POINTERS else "",
     )
 
 
@@ -89,13 +93,13 @@ def numbers(
 ) -> tuple[Tensor, Tensor]:
     """Both operands cast to the computation dtype and broadcast to one shape."""
     if has_pointer(left, right):
-        raise _refuse(ctx, symbol, left, right, "numbers, no pointers")
+        raise _refuse(ctx, symbol, left, right, _NO_POINTERS)
     dtype = computation_dtype(ctx, symbol, left, right, division=division)
     if dtype.is_fp8():
         raise ctx.error(
             f"`{symbol}` is not defined on {dtype}, which is for storage",
             got=f"{describe(left)} and {describe(right)}",
-            remedy="cast first, as in x.to(tl.float32)",
+            remedy=CAST_FIRST,
         )
     a, b = _adopt(ctx, left, dtype), _adopt(ctx, right, dtype)
     a, b = broadcast_together(ctx, a, b)
@@ -194,7 +198,12 @@ def shift_right(ctx: Context, left: Operand, right: Operand) -> Tensor:
 # -- unary ---------------------------------------------------------------------------------
 def _number(ctx: Context, symbol: str, x: Tensor) -> DType:
     if x.is_pointer or x.number.is_fp8():
-        raise ctx.error(f"`{symbol}` does not take this operand", got=describe(x))
+        raise ctx.error(
+            f"`{symbol}` does not take this operand",
+            expected="a number that arithmetic is defined on",
+            got=describe(x),
+            remedy=LOAD_FIRST if x.is_pointer else CAST_FIRST,
+        )
     return x.number
 
 
@@ -331,7 +340,7 @@ def require_float(ctx: Context, name: str, x: Tensor) -> None:
             f"{name} needs a float",
             expected="float16, bfloat16, float32 or float64",
             got=describe(x),
-            remedy="cast it with .to(tl.float32)",
+            remedy=LOAD_FIRST if x.is_pointer else CAST_FIRST,
         )
 
 

@@ -104,7 +104,7 @@ def check_dtype(ctx: Context, what: str, value: object) -> Element:
     if isinstance(value, (DType, Pointer)):
         return value
     raise ctx.error(
-        f"{what} is no dtype",
+        f"`{what}` is no dtype",
         expected="a dtype such as tl.float32",
         got=describe(value),
     )
@@ -114,7 +114,9 @@ def check_number_dtype(ctx: Context, what: str, value: object) -> DType:
     """The value as a dtype of numbers, or an error."""
     element = check_dtype(ctx, what, value)
     if isinstance(element, Pointer):
-        raise ctx.error(f"{what} is a pointer type", expected="a dtype such as tl.float32")
+        raise ctx.error(
+            f"`{what}` is a pointer type", expected="a dtype such as tl.float32", got=str(element)
+        )
     return element
 
 

@@ -141,7 +141,7 @@ def reduce(
 
     `combine` takes n left and n right scalars and gives n; it must be associative and commutative.
     """
-    tensors = _fold_operands(ctx, "reduce", operands)
+    tensors = _fold_operands(ctx, "a reduction", operands)
     rank = len(tensors[0].shape)
     if axis is None:
         tensors = [reshape(ctx, t, (t.numel,)) for t in tensors]
@@ -161,7 +161,7 @@ def associative_scan(
     ctx: Context, operands: object, axis: object, combine: object, *, reverse: bool = False
 ) -> Tensor | tuple[Tensor, ...]:
     """Inclusive prefix folds along an axis, from the end when `reverse`."""
-    tensors = _fold_operands(ctx, "associative_scan", operands)
+    tensors = _fold_operands(ctx, "a scan", operands)
     place = check_axis(ctx, axis, len(tensors[0].shape))
     block = _combine_block(ctx, "associative_scan", tensors, combine)
     results = ctx.builder.scan([t.handle for t in tensors], place, block, reverse=reverse)

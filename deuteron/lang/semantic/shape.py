@@ -12,6 +12,7 @@ from deuteron.lang.semantic.casts import bits_constant, cast
 from deuteron.lang.values import Scalar, Tensor, describe
 
 MAX_NUMEL = 1 << 20
+CONSTEXPR = "annotate the name it comes from with tl.constexpr"
 
 Shape = tuple[int, ...]
 
@@ -25,12 +26,11 @@ def check_shape(ctx: Context, shape: Sequence[object]) -> Shape:
 
 def _check_dim(ctx: Context, dim: object) -> int:
     if isinstance(dim, bool) or not isinstance(dim, int):
-        remedy = "annotate the name it comes from with tl.constexpr"
         raise ctx.error(
             "a dimension of a shape is not known at compile time",
             expected="an integer constant",
             got=describe(dim),
-            remedy=remedy if isinstance(dim, Tensor) else "",
+            remedy=CONSTEXPR if isinstance(dim, Tensor) else "",
         )
     if dim <= 0 or dim & (dim - 1):
         raise ctx.error(
@@ -56,11 +56,28 @@ def _check_numel(ctx: Context, shape: Shape) -> Shape:
 def check_axis(ctx: Context, axis: object, rank: int, what: str = "axis") -> int:
     """The axis counted from the front."""
     if isinstance(axis, bool) or not isinstance(axis, int):
-        raise ctx.error(f"{what} is not an integer constant", got=describe(axis))
+        raise ctx.error(
+            f"`{what}` is not an integer constant",
+            expected="an axis known at compile time",
+            got=describe(axis),
+            remedy=CONSTEXPR if isinstance(axis, Tensor) else "",
+        )
     if not -rank <= axis < rank:
         expected = f"{-rank} to {rank - 1}" if rank else "no axis: the value is a scalar"
-        raise ctx.error(f"{what} is out of range", expected=expected, got=str(axis))
+        raise ctx.error(f"`{what}` is out of range", expected=expected, got=str(axis))
     return axis % rank
+
+
+def check_grid_axis(ctx: Context, axis: object) -> int:
+    """The axis of a grid: 0, 1 or 2."""
+    if isinstance(axis, bool) or not isinstance(axis, int) or axis not in (0, 1, 2):
+        raise ctx.error(
+            "this is no axis of the grid",
+            expected="0, 1 or 2",
+            got=describe(axis),
+            remedy=CONSTEXPR if isinstance(axis, Tensor) else "",
+        )
+    return axis
 
 
 def flatten_shape_args(args: Sequence[object]) -> list[object]:
@@ -262,7 +279,7 @@ def _check_same_element(ctx: Context, name: str, a: Tensor, b: Tensor) -> None:
             f"{name} needs one dtype",
             expected=str(a.dtype),
             got=str(b.dtype),
-            remedy=f"cast the second with .to({a.dtype})",
+            remedy=f"cast the second with .to(tl.{a.dtype})" if isinstance(a.dtype, DType) else "",
         )
 
 
