@@ -16,9 +16,9 @@ user's own code; it is also a TypeError and a ValueError, as Python's own caller
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -59,7 +59,8 @@ _COMMANDS = _PACKAGE + "cli" + os.sep
 
 def call_site() -> Loc:
     """The call, outside of this package, that is being carried out; UNKNOWN when there is none."""
-    frame: FrameType | None = sys._getframe(1)
+    here = inspect.currentframe()
+    frame = here.f_back if here is not None else None
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         if frame.f_code.co_filename.startswith(_COMMANDS):
             return UNKNOWN  # the command line calls by itself

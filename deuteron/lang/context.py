@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
-from deuteron.errors import CompilationError, Loc, UserError
+from deuteron.errors import CompilationError, LaunchError, Loc, UserError
 from deuteron.ir.builder import Builder
 from deuteron.ir.optable import OpTypeError
 from deuteron.lang.values import BoundMethod, Tensor, describe, unwrap, wrap
@@ -86,10 +86,11 @@ def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
     @wraps(function)
     def call(*args: Any, _ctx: Context | None = None, **kwargs: Any) -> Any:
         if _ctx is None:
-            raise UserError(
+            raise LaunchError(
                 f"{name} is a function of the kernel language\n"
                 "  expected: a call inside a function decorated with @jit\n"
-                "  got:      a call from plain Python"
+                "  got:      a call from plain Python\n"
+                "  remedy:   write a kernel and launch it, or use what NumPy has"
             )
         plain = [unwrap(a) for a in args]
         named = {k: unwrap(v) for k, v in kwargs.items()}

@@ -52,9 +52,9 @@ class Source:
     """The text of one Python function.
 
     A function of the language itself (`is_library`) has no places of its own: what goes wrong in it
-    went wrong where it was called.  `lines` start at `first_line` of the file, which holds the first decorator.  Line 1 of the tree
-    is line `offset + 1` of the file.  `local_names` are those that the function assigns anywhere,
-    which by Python's rule are never looked for outside.
+    went wrong where it was called.  `lines` start at `first_line` of the file, that of the first
+    decorator.  Line 1 of the tree is line `offset + 1` of the file.  `local_names` are those that
+    the function assigns anywhere, which by Python's rule are never looked for outside.
     """
 
     tree: ast.FunctionDef

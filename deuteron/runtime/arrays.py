@@ -235,7 +235,7 @@ def _known_dtype(name: str, where: str) -> DType:
     """The dtype of that name, in any of its spellings."""
     if found := BY_ARRAY_NAME.get(name) or BY_SHORT.get(name):
         return found
-    known = ", ".join(sorted(BY_ARRAY_NAME))
+    known = ", ".join(sorted(BY_ARRAY_NAME.keys() - {"int1"}))  # which array libraries call bool
     raise LaunchError(
         f"{where}: kernels know no dtype {name}\n  expected: one of {known}\n  got:      {name}\n"
         "  remedy:   convert the array first"

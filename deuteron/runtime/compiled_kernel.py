@@ -135,8 +135,12 @@ def _texts(owner: JITFunction, code: LoadedKernel | Function) -> dict[str, Calla
 
 def _written_names(spec: Specialization, code: LoadedKernel | Function) -> frozenset[str]:
     if isinstance(code, Function):
-        return frozenset()
-    leaves = zip(spec.leaves(), code.info.params, strict=True)
+        from deuteron.backends.cpu.compiler import parameters
+
+        params = parameters(code)
+    else:
+        params = code.info.params
+    leaves = zip(spec.leaves(), params, strict=True)
     return frozenset(leaf.name for leaf, param in leaves if param.written)
 
 

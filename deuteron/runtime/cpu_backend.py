@@ -6,12 +6,14 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from deuteron.backends.llvm.compile import Machine, assembly
+from deuteron.errors import CompilationError
 from deuteron.ir import Function
+from deuteron.runtime.deep_stack import call_deeply
 from deuteron.runtime.options import LaunchOptions
 from deuteron.runtime.protocols import KernelImage
 
@@ -31,7 +33,18 @@ class CpuBackend:
     def compile(self, function: Function, options: LaunchOptions) -> KernelImage:
         from deuteron.backends.cpu.compiler import compile_function
 
-        return compile_function(function)
+        try:
+            return compile_function(function)
+        except RecursionError:
+            pass
+        try:
+            return call_deeply(partial(compile_function, function))
+        except RecursionError as error:
+            raise CompilationError(
+                "the expressions of this kernel are too long to compile",
+                function.loc,
+                remedy="use tl.range instead of tl.static_range, or store parts of the result",
+            ) from error
 
     def assembly(self, llvm: str) -> str:
         """The assembly of a kernel's LLVM text."""

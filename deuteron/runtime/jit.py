@@ -183,7 +183,8 @@ class JITFunction(KernelInterface):
                 raise LaunchError(
                     f"kernel {self.__name__}: wrong number of arguments for the compiled kernel\n"
                     f"  expected: all {len(specs)}, or the {run_time} that are no constants\n"
-                    f"  got:      {len(args)}"
+                    f"  got:      {len(args)}\n"
+                    f"  remedy:   pass {', '.join(self.arg_names)}"
                 )
             args = tuple(spec.value if spec.is_constexpr else next(rest) for spec in specs)
         request = specialize(self.__name__, self.params, args, kernel.spec.options)
@@ -227,26 +228,24 @@ class JITFunction(KernelInterface):
     def _after_launch(self, kernel: CompiledKernel, status: int, control: bytes) -> None:
         """Raise what a launch by machine code ended in."""
         assert isinstance(kernel.code, LoadedKernel)
-        with self._named_in_errors():
+        try:
             raise_failure(kernel.code.info, status, control)
+        except OutOfResources as error:
+            raise self._out_of_scratch(error) from None
 
     def _run(self, kernel: CompiledKernel, request: Request, grid: tuple[int, int, int]) -> None:
         if isinstance(kernel.code, LoadedKernel):
-            with self._named_in_errors():
+            try:
                 launch(kernel.code, grid, request.values)
+            except OutOfResources as error:
+                raise self._out_of_scratch(error) from None
         else:
             self.backend.interpret(kernel.code, request.values, grid)
 
-    @contextmanager
-    def _named_in_errors(self) -> Generator[None]:
-        """The pool knows neither kernel nor call when it runs out of memory."""
-        try:
-            yield
-        except OutOfResources as error:
-            name = f"scratch memory of kernel {self.__name__}, bytes"
-            raise OutOfResources(
-                name, error.required, error.limit, error.remedy, loc=call_site()
-            ) from None
+    def _out_of_scratch(self, error: OutOfResources) -> OutOfResources:
+        """The pool's error, which knows neither kernel nor call, with both."""
+        name = f"scratch bytes of kernel {self.__name__}"
+        return OutOfResources(name, error.required, error.limit, error.remedy, loc=call_site())
 
     # -- arguments --------------------------------------------------------------------------
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Bound:
@@ -282,10 +281,11 @@ class JITFunction(KernelInterface):
             self._locks.pop(spec, None)
 
     def _build(self, spec: Specialization) -> CompiledKernel:
+        source_key = self.cache_key  # also lets the front end notice globals that change later
         if self.interpret:
             return CompiledKernel(self, spec, self.frontend.lower(self, spec))
         stable = spec.stable_text()
-        key = f"{self.cache_key}\n{stable}\n{self.backend.key()}" if stable else None
+        key = f"{source_key}\n{stable}\n{self.backend.key()}" if stable else None
         stored = object_cache.load(key) if key else None
         if stored is None:
             image = self.backend.compile(self.frontend.lower(self, spec), spec.options)

@@ -62,5 +62,6 @@ def _is_count(value: object) -> bool:
 def _bad(where: str, name: str, expected: str, got: object) -> LaunchError:
     return LaunchError(
         f"{where}: launch option {name} cannot be {got!r}\n"
-        f"  expected: {expected}\n  got:      {got!r}"
+        f"  expected: {expected}\n  got:      {got!r}\n"
+        f"  remedy:   correct {name}=…, or leave it out"
     )

@@ -64,7 +64,9 @@ def kernel_params(
     for given in (plain | unaligned) - set(names) - set(range(len(names))):
         raise LaunchError(
             f"do_not_specialize of {function.__name__}: no parameter {given!r}\n"
-            f"  expected: one of {', '.join(names)}"
+            f"  expected: one of {', '.join(names)}\n"
+            f"  got:      {given!r}\n"
+            "  remedy:   name a parameter, or give its place"
         )
     params: list[KernelParam] = []
     for num, (name, param) in enumerate(signature.parameters.items()):

@@ -177,7 +177,10 @@ class _Describer:
     def _float(self, param: KernelParam, name: str, value: float) -> ParamSpec:
         dtype = param.forced or float32
         if isinstance(dtype, Pointer) or not dtype.is_standard_floating():
-            raise _mismatch(self._where(name), str(dtype), f"the float {value!r}")
+            wanted = (
+                f"an array for {dtype}" if isinstance(dtype, Pointer) else f"an int for {dtype}"
+            )
+            raise _mismatch(self._where(name), wanted, f"the float {value!r}")
         return self._number(name, dtype, value)
 
     def _int(self, param: KernelParam, name: str, value: int) -> ParamSpec:
@@ -190,8 +193,12 @@ class _Describer:
             return self._constant(name, 1)
         dtype = forced or _int_dtype(value)
         if dtype is None or not _fits(value, dtype):
-            wanted = f"an {dtype}" if dtype else "an integer of at most 64 bits"
-            raise _mismatch(self._where(name), wanted, str(value))
+            where = self._where(name)
+            if forced is None:
+                wanted, remedy = "an integer of at most 64 bits", "pass it in parts, or as a float"
+                raise _mismatch(where, wanted, str(value), remedy)
+            low, high = int_range(forced)
+            raise _mismatch(where, f"{low} to {high}, for {forced}", str(value))
         self.values.append(value)
         return ParamSpec(name, dtype.short, _divisibility(param, value))
 
@@ -328,8 +335,11 @@ def _check_devices(kernel: str, arrays: Sequence[tuple[str, ArrayArgument]]) -> 
     )
 
 
-def _mismatch(where: str, expected: str, got: str) -> LaunchError:
-    return LaunchError(f"{where}: wrong kind of value\n  expected: {expected}\n  got:      {got}")
+def _mismatch(where: str, expected: str, got: str, remedy: str = "") -> LaunchError:
+    return LaunchError(
+        f"{where}: wrong kind of value\n  expected: {expected}\n  got:      {got}\n"
+        f"  remedy:   {remedy or 'convert it, or change the annotation of the parameter'}"
+    )
 
 
 def _no_argument(where: str, value: object) -> LaunchError:

@@ -11,7 +11,8 @@ from typing import Any
 from deuteron.backends.cpu.kernel_info import AssertSite, KernelInfo, ParamInfo, PrintSite
 from deuteron.backends.llvm.compile import assembly, compile_object, host_machine, load_object
 from deuteron.dtypes import BY_SHORT
-from deuteron.ir import Block, Function
+from deuteron.ir import Block, Function, Type, Value
+from deuteron.lang.frontend import parse_element
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions
 from deuteron.runtime.specialize import ParamSpec, Specialization
@@ -195,7 +196,8 @@ class Frontend:
     def lower(self, fn: JITFunction, spec: Specialization) -> Any:
         self.gate()
         self.lowered.append(spec)
-        return Function(fn.__name__, Block(), (), {"spec": spec})
+        params = tuple(Value(Type(parse_element(leaf.type)), leaf.name) for leaf in spec.leaves())
+        return Function(fn.__name__, Block(params), ({},) * len(params), {"spec": spec})
 
 
 @dataclass

@@ -122,8 +122,8 @@ def test_forced_types_reach_the_args_block() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (300, "expected: an int8\n  got:      300"),
-        (2.5, "expected: int8\n  got:      the float 2.5"),
+        (300, "expected: -128 to 127, for int8\n  got:      300"),
+        (2.5, "expected: an int for int8\n  got:      the float 2.5"),
         (vector(), "a number for int8"),
     ],
 )
@@ -172,16 +172,18 @@ def test_arguments_bind_as_in_python() -> None:
     assert spec_of(k, x, x) == "a: *fp32:16, b: *fp32:16, n: i32, B=3, m: i32"
     assert spec_of(k, b=x, a=x[1:], m=16, n=2) == "a: *fp32, b: *fp32:16, n: i32, B=3, m: i32:16"
     for launch in (k.warmup, k[(1,)]):
-        with pytest.raises(LaunchError, match="too many arguments\n  expected: at most 3: a, b, n"):
+        with pytest.raises(
+            LaunchError, match=r"too many arguments\n(.*\n)*  expected: at most 3: a"
+        ):
             launch(x, x, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
-        ((1, 2), {}, "no argument for c, n\n  expected: a, b, c, n, BLOCK"),
+        ((1, 2), {}, "no argument for c, n\n(.*\n)*  expected: a, b, c, n, BLOCK"),
         ((1, 2, 3, 4), {"a": 5}, "argument 'a' is given twice"),
-        ((1, 2, 3, 4), {"BLOK": 5}, "no parameter 'BLOK'.*\n.*\n.*\n.*did you mean 'BLOCK'"),
+        ((1, 2, 3, 4), {"BLOK": 5}, "no parameter 'BLOK'(.*\n)*.*did you mean 'BLOCK'"),
         ((1, 2, 3, 4), {"num_wraps": 5}, "did you mean 'num_warps'"),
         ((1, 2, 3, 4, 5, 6), {}, "at most 5.*\n  got:      6"),
         (([1], 2, 3, 4), {}, "argument 'a': a list cannot be an argument.*(\n.*)*numpy.asarray"),
@@ -191,7 +193,11 @@ def test_arguments_bind_as_in_python() -> None:
         ((2**64, 2, 3, 4), {}, "an integer of at most 64 bits"),
         ((1, 2, 3, 4, [5]), {}, "argument 'BLOCK': a constexpr must be hashable"),
         ((1, 2, 3, 4, vector()), {}, "argument 'BLOCK': an array cannot be a constexpr"),
-        ((1, 2, 3, 4), {"num_warps": 3}, "num_warps cannot be 3\n  expected: a power of two"),
+        (
+            (1, 2, 3, 4),
+            {"num_warps": 3},
+            "num_warps cannot be 3\n(.*\n)*  expected: a power of two",
+        ),
         ((1, 2, 3, 4), {"num_stages": -1}, "num_stages cannot be -1"),
         ((1, 2, 3, 4), {"debug": 1}, "debug cannot be 1"),
     ],
@@ -214,7 +220,9 @@ def test_devices() -> None:
     k, x = make(four), vector()
     elsewhere = torch.zeros(4, device="meta")
     for _ in range(2):
-        with pytest.raises(LaunchError, match="different devices\n  got:      a on cpu, c on meta"):
+        with pytest.raises(
+            LaunchError, match=r"different devices\n(.*\n)*  got:      a on cpu, c on meta"
+        ):
             k[(1,)](x, 5, elsewhere, 5)
         with pytest.raises(LaunchError, match=r"no backend for meta yet(\n.*)*x.cpu\(\)"):
             k[(1,)](elsewhere, 5, elsewhere, 5)
@@ -231,7 +239,7 @@ def test_kernels_with_impossible_signatures() -> None:
 
 
 def test_calling_without_a_grid() -> None:
-    with pytest.raises(LaunchError, match="without a grid\n  remedy:   write four"):
+    with pytest.raises(LaunchError, match=r"without a grid\n(.*\n)*  expected: four\[grid\]"):
         make(four)(1, 2, 3, 4)
 
 
@@ -415,7 +423,7 @@ def test_launching_a_compiled_kernel() -> None:
         assert out[5] == 7
     for args, message in [
         ((out, 7, 1), "expected: all 4, or the 2 that are no constants\n  got:      3"),
-        ((out, 2**40), "another argument 'n'\n  expected: n: i32\n  got:      n: i64:16"),
+        ((out, 2**40), "argument 'n'\n(.*\n)*  expected: n: i32\n  got:      n: i64:16"),
         ((out, 7, 1, 32), "another argument 'BLOCK'"),
         ((out[1:], 7), "another argument 'out'"),
         ((out.view(np.float64), 7), "another argument 'out'"),

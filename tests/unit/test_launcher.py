@@ -234,7 +234,7 @@ def test_forced_types() -> None:
     assert calls.compiled(x, 1, 1, 2.0) == HIT
     assert calls.compiled(x, 5, 5, 3) == KNOWN  # an int for a float is converted the plain way
     assert calls.compiled(x, 5, 5, 3) == KNOWN
-    with pytest.raises(LaunchError, match=r"argument 'm'.*\n.*int32"):
+    with pytest.raises(LaunchError, match=r"argument 'm'.*\n(.*\n)*.*int32"):
         calls.compiled(x, 5, 2**31 + 1, 3.0)
     with pytest.raises(LaunchError, match="an array of float32"):
         calls.compiled(aligned(8, np.int64), 5, 5, 3.0)
@@ -295,7 +295,7 @@ def test_read_only_arrays() -> None:
     frozen.flags.writeable = False
     k[(1,)](a, a, c, 5)
     for _ in range(2):
-        with pytest.raises(LaunchError, match=r"argument 'c'.*read-only\n.*remedy.*copy"):
+        with pytest.raises(LaunchError, match=r"argument 'c'.*read-only\n(.*\n)*.*remedy.*copy"):
             k[(1,)](a, a, frozen, 5)
         k[(1,)](a, frozen, c, 5)
 
@@ -342,7 +342,7 @@ def test_a_callable_grid_sees_the_arguments_by_name() -> None:
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ((-1,), "axis 0 of the grid is out of range\n  expected: 0 to 2\\*\\*31 - 1\n.*-1"),
+        ((-1,), r"axis 0 of the grid is out of range\n(.*\n)*  expected: 0 to 2\*\*31 - 1\n.*-1"),
         ((1, 2**31), "axis 1 of the grid is out of range"),
         ((2**31 - 1,) * 3, "too many programs"),
         ((), "0 sizes"),
@@ -421,7 +421,9 @@ def test_too_much_scratch() -> None:
     k = make(four, EMPTY, scratch_bytes=2 << 30)
     a = aligned(8)
     for _ in range(2):
-        with pytest.raises(OutOfResources, match=r"scratch memory.*\n.*blocks smaller"):
+        with pytest.raises(
+            OutOfResources, match=r"scratch bytes of kernel four(.*\n)*.*blocks smaller"
+        ):
             k[(1,)](a, a, a, 5)
 
 

@@ -444,7 +444,7 @@ def test_wrong_arguments_are_located(ctx):
     assert "expected: store(pointer" in text
     with pytest.raises(CompilationError, match="unexpected keyword argument 'maks'"):
         access.load(pointer(ctx, float32), maks=True, _ctx=ctx)
-    with pytest.raises(CompilationError, match="no axis of the grid\n.*\n.*\n.*0, 1 or 2"):
+    with pytest.raises(CompilationError, match=r"no axis of the grid\n.*\n.*\n.*0, 1 or 2"):
         core.program_id(constexpr(3), _ctx=ctx)
 
 

@@ -53,7 +53,7 @@ def compile_function(function: Function, target: CpuTarget | None = None) -> Ker
     info = KernelInfo(
         name=function.name,
         scratch_bytes=emitted.scratch_bytes,
-        params=_parameters(function),
+        params=parameters(function),
         print_sites=tuple(emitted.sites.prints),
         assert_sites=tuple(emitted.sites.asserts),
         target=target.key,
@@ -86,12 +86,12 @@ def _too_much_scratch(plan: Plan, required: int) -> OutOfResources:
     )
 
 
-def _parameters(function: Function) -> tuple[ParamInfo, ...]:
+def parameters(function: Function) -> tuple[ParamInfo, ...]:
     """The run-time parameters, and through which of them the kernel may store."""
     writes = [n for n in walk(function.body) if isinstance(n, Op) and is_memory_write(n)]
     pointers = PointerRoots(function)
-    roots = {pointers.of(n.operands[0]) for n in writes}
-    return tuple(_parameter(p, p in roots or None in roots) for p in function.params)
+    written = {root for n in writes for root in pointers.all_of(n.operands[0])}
+    return tuple(_parameter(p, p in written) for p in function.params)
 
 
 def _parameter(param: Value, written: bool) -> ParamInfo:

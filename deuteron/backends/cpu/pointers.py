@@ -38,6 +38,11 @@ class PointerRoots:
 
     def of(self, pointer: Value) -> Value | None:
         """The parameter a pointer is computed from; None when it is none or not always the same."""
+        roots = self.all_of(pointer)
+        return next(iter(roots)) if len(roots) == 1 else None
+
+    def all_of(self, pointer: Value) -> set[Value | None]:
+        """The parameters a pointer may be computed from; None for an address from elsewhere."""
         roots: set[Value | None] = set()
         seen: set[Value] = set()
         stack = [pointer]
@@ -54,4 +59,4 @@ class PointerRoots:
                 stack += [o for o in value.owner.operands if o.type.is_pointer]
             else:
                 roots.add(None)
-        return roots.pop() if len(roots) == 1 else None
+        return roots

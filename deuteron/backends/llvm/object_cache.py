@@ -4,6 +4,7 @@ An entry is one file, named by the hash of the kernel's key: a header, the metad
 object.  Writers never touch an entry in place (a temporary file is renamed over it), and readers
 believe nothing whose checksum does not match.  So concurrent processes, a kill in mid-write, a lost
 tail after a power cut or a foreign file can only cost a compilation, never give a wrong kernel.
+Whatever is wrong with the cache is told once, as a CacheWarning, and is no error.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from deuteron import config
+from deuteron.errors import call_site
 
 LIMIT_BYTES = 512 << 20
 """Size above which the entries unused for longest are removed."""
@@ -32,11 +34,11 @@ _SUFFIX = ".dobj"
 _TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_AFTER_S = 3600.0
 _TOUCH_AFTER_S = 3600.0
-_WARNED: set[Path] = set()
+_WARNED: set[tuple[str, Path]] = set()  # what was wrong, and where
 
 
 class CacheWarning(UserWarning):
-    """The disk cache cannot be written; kernels are compiled anew in each process."""
+    """Something is wrong with the disk cache; kernels are compiled anew where it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,10 @@ class CacheInfo:
 
 
 def load(kernel_key: str) -> Entry | None:
-    """The entry stored under a key, or None when there is none that can be trusted."""
+    """The entry stored under a key, or None when there is none that can be trusted.
+
+    A damaged one gives a CacheWarning.
+    """
     if not config.cache_enabled():
         return None
     path = _path(kernel_key)
@@ -68,6 +73,14 @@ def load(kernel_key: str) -> Entry | None:
     except OSError:
         return None
     entry = _decode(data)
+    if entry is None and not _is_of_another_version(data):
+        _warn_once(
+            path.parent,
+            "holds a damaged entry",
+            f"{path.name} is not what was written there; its kernel is compiled anew, and it is"
+            " replaced",
+            "nothing, unless it happens again: then look after the disk",
+        )
     if entry is not None and time.time() - modified > _TOUCH_AFTER_S:
         with contextlib.suppress(OSError):  # a read-only cache is still a cache
             os.utime(path)  # recently used: `trim` removes the oldest
@@ -102,7 +115,12 @@ def write_atomically(path: Path, data: bytes) -> bool:
                 temporary.unlink()
             raise
     except OSError as error:
-        _warn_once(path.parent, error)
+        _warn_once(
+            path.parent,
+            "cannot be written",
+            f"{error.strerror or error}; until then every process compiles its kernels anew",
+            "free space or permissions there, or set DEUTERON_CACHE_DIR to another directory",
+        )
         return False
     return True
 
@@ -166,6 +184,14 @@ def _decode(data: bytes) -> Entry | None:
     return Entry(json.loads(body[:head_bytes]), body[head_bytes:])
 
 
+def _is_of_another_version(data: bytes) -> bool:
+    """Whether an entry was written by another version of this package, and is no damage."""
+    if len(data) < _HEADER.size:
+        return False
+    magic, version, *_ = _HEADER.unpack_from(data)
+    return magic == _MAGIC and version != _VERSION
+
+
 def _scan(suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of the cache with a suffix; one removed meanwhile by another process is skipped."""
     try:
@@ -183,14 +209,15 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _warn_once(directory: Path, error: OSError) -> None:
-    if directory in _WARNED:
+def _warn_once(directory: Path, problem: str, got: str, remedy: str) -> None:
+    """Warn at the call that met the problem, the first time that it is met in a directory."""
+    if (problem, directory) in _WARNED:
         return
-    _WARNED.add(directory)
-    warnings.warn(
-        f"cannot write to the cache {directory}: {error.strerror or error}\n"
-        "  remedy:   free space or permissions there, or set DEUTERON_CACHE_DIR to another "
-        "directory; until then every process compiles its kernels anew",
+    _WARNED.add((problem, directory))
+    place = call_site()
+    warnings.warn_explicit(
+        f"the cache {directory} {problem}\n  got:      {got}\n  remedy:   {remedy}",
         CacheWarning,
-        stacklevel=4,
+        place.file,
+        place.line,
     )
