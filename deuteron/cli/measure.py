@@ -9,9 +9,11 @@ from statistics import median
 MIN_TURNS = 3
 # How long a candidate's calls are repeated before the next one's turn.
 TURN_S = 0.02
-# Idle threads of OpenBLAS and OpenMP spin for tens of milliseconds, on the cores that the next
-# candidate needs.
-SETTLE_S = 0.08
+# Idle threads of OpenBLAS and OpenMP spin on the cores that the next candidate needs, for as long as
+# a quarter of a second.  They have gone to sleep when the process takes no CPU time any more.
+SETTLE_STEP_S = 0.01
+SETTLE_LIMIT_S = 1.0
+IDLE_SHARE = 0.1
 
 
 def interleaved_medians_s(
@@ -29,11 +31,22 @@ def interleaved_medians_s(
     while turns < MIN_TURNS or time.perf_counter() - started < budget_s:
         for run, own in zip(runs, times, strict=True):
             if threads > 1:
-                time.sleep(SETTLE_S)
+                _settle()
             run()
             own += _turn(run)
         turns += 1
     return [median(own) for own in times]
+
+
+def _settle() -> None:
+    """Wait until no thread of this process runs."""
+    started = time.perf_counter()
+    while time.perf_counter() - started < SETTLE_LIMIT_S:
+        cpu, wall = time.process_time(), time.perf_counter()
+        time.sleep(SETTLE_STEP_S)
+        spent = time.process_time() - cpu
+        if spent < IDLE_SHARE * (time.perf_counter() - wall):
+            return
 
 
 def _turn(run: Callable[[], object]) -> list[float]:

@@ -29,7 +29,7 @@ def load(name: str) -> ModuleType:
 @pytest.fixture
 def instant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "TURN_S", 0.0)
-    monkeypatch.setattr(measure, "SETTLE_S", 0.0)
+    monkeypatch.setattr(measure, "SETTLE_LIMIT_S", 0.0)
 
 
 @pytest.mark.usefixtures("instant")

@@ -199,7 +199,7 @@ def small_case(
 def run_demo(monkeypatch: pytest.MonkeyPatch, path: Path, *rows: Any) -> tuple[int, Any]:
     monkeypatch.setattr(demo, "CASES", rows)
     monkeypatch.setattr(demo, "QUICK_BUDGET_S", 0.0)
-    monkeypatch.setattr(measure, "SETTLE_S", 0.0)
+    monkeypatch.setattr(measure, "SETTLE_LIMIT_S", 0.0)
     monkeypatch.setattr(measure, "TURN_S", 0.0)
     code = main(["demo", "--quick", "--json", str(path)])
     return code, json.loads(path.read_text())
