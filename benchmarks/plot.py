@@ -36,13 +36,23 @@ def draw(document: dict[str, Any], path: Path) -> None:
         ratios = {_label(row): row["ratio"] for row in rows if row["peer"] == peer}
         places = [index + offset for index, label in enumerate(labels) if label in ratios]
         widths = [ratios[label] for label in labels if label in ratios]
-        bars = axes.barh(places, widths, height, color=color, label=f"against {peer}")
-        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize=7)
+        # On a logarithmic scale a bar to the left is as long as one to the right for the inverse.
+        steps = [width - 1 for width in widths]
+        axes.barh(places, steps, height, left=1, color=color, label=f"against {peer}")
+        for place, width in zip(places, widths, strict=True):
+            axes.annotate(
+                f"{width:.2f}", (max(width, 1), place), (4, 0), textcoords="offset points",
+                va="center", fontsize=7,
+            )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    low, high = axes.get_xlim()
+    ticks = [t for t in (0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64) if low / 2 < t < high * 2]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.08)  # room for the numbers
-    axes.set_xlabel("times the peer's speed (longer is faster)")
+    axes.set_xlabel("times the peer's speed (to the right is faster)")
     axes.set_title(_title(document), fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

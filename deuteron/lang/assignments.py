@@ -52,6 +52,8 @@ def visit_annotated(w: Walker, node: ast.AnnAssign) -> object:
         raise w.error(
             node.target,
             f"`{name}` is already a constexpr, which keeps its value",
+            expected="one declaration of a name",
+            got=f"a second one of `{name}`",
             remedy="use another name",
         )
     if node.value is None:
@@ -106,11 +108,17 @@ def _parts(w: Walker, target: ast.Tuple | ast.List, value: object) -> tuple[obje
             raise w.error(
                 element,
                 "`*` in an assignment is not supported in a kernel",
+                expected="names, or tuples of names",
+                got=f"`{ast.unparse(element)}`",
                 remedy="name every part, or index the tuple",
             )
     if not is_tuple(value):
         raise w.error(
-            target, "only a tuple can be unpacked", expected=f"{wanted} values", got=describe(value)
+            target,
+            "only a tuple can be unpacked",
+            expected=f"{wanted} values",
+            got=describe(value),
+            remedy="assign it to one name",
         )
     parts = value
     if len(parts) != wanted:
@@ -119,6 +127,7 @@ def _parts(w: Walker, target: ast.Tuple | ast.List, value: object) -> tuple[obje
             "the tuple has another length than the names on the left",
             expected=f"{wanted} values",
             got=f"{len(parts)} values",
+            remedy="name every value, those that are not needed `_`",
         )
     return parts
 
@@ -127,7 +136,13 @@ def _no_target(w: Walker, target: ast.expr) -> Exception:
     remedy = "assign to a plain name"
     if isinstance(target, ast.Subscript):
         remedy = "write memory with tl.store(ptr + offsets, value); for a tile, use tl.where"
-    return w.error(target, "this cannot be assigned to in a kernel", remedy=remedy)
+    return w.error(
+        target,
+        "this cannot be assigned to in a kernel",
+        expected="a name, or a tuple of names",
+        got=f"`{ast.unparse(target)}`",
+        remedy=remedy,
+    )
 
 
 # -- statements that stand alone ---------------------------------------------------------------

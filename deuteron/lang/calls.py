@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinMethodType, MethodType, ModuleType
 from typing import Any, cast
@@ -23,7 +23,7 @@ from deuteron.lang.semantic.casts import cast as cast_tensor
 from deuteron.lang.semantic.casts import to_tensor
 from deuteron.lang.source import Parameter, Source, source_of
 from deuteron.lang.values import BoundMethod, Tensor, constexpr, describe, is_static, unwrap, wrap
-from deuteron.lang.walker import FALLS, Walker, expression
+from deuteron.lang.walker import FALLS, Walker, expression, suggest
 from deuteron.runtime.jit import JITFunction
 
 MAX_DEPTH = 32
@@ -41,6 +41,8 @@ def visit_call(w: Walker, node: ast.Call) -> object:
             raise w.error(
                 keyword.value,
                 "`**` in a call is not supported in a kernel",
+                expected="arguments by position or by name",
+                got=f"`**{ast.unparse(keyword.value)}`",
                 remedy="write the arguments out",
             )
         kwargs[keyword.arg] = w.expr(keyword.value)
@@ -65,7 +67,13 @@ def _positional(w: Walker, node: ast.Call) -> list[object]:
             continue
         value = w.expr(arg.value)
         if not is_tuple(value):
-            raise w.error(arg, "only a tuple can be spread out", got=describe(value))
+            raise w.error(
+                arg,
+                "only a tuple can be spread out",
+                expected="a tuple",
+                got=describe(value),
+                remedy="take the `*` away",
+            )
         args.extend(value)
     return args
 
@@ -134,12 +142,24 @@ def _call_python(
 def _not_callable(w: Walker, node: ast.Call, function: object) -> CompilationError:
     target = unwrap(function)
     if not callable(target):
-        return w.error(node.func, "this cannot be called", got=describe(function))
+        return w.error(
+            node.func,
+            "this cannot be called",
+            expected="a function",
+            got=describe(function),
+            remedy="take the parentheses away",
+        )
     name = getattr(target, "__name__", repr(target))
     remedy = f"decorate `{name}` with @jit, or with @constexpr_function if it runs at compile time"
     if getattr(target, "__module__", "") == "builtins":
         remedy = f"Python's own functions in kernels are {', '.join(PYTHON_NAMES)}"
-    return w.error(node.func, f"`{name}` cannot be called in a kernel", remedy=remedy)
+    return w.error(
+        node.func,
+        f"`{name}` cannot be called in a kernel",
+        expected="a function of the language, or one decorated with @jit",
+        got=describe(target),
+        remedy=remedy,
+    )
 
 
 # -- constants that became tensors -------------------------------------------------------------
@@ -195,6 +215,7 @@ class Inliner:
         if not isinstance(function, JITFunction):
             raise ctx.error(
                 "only a jit function can be called here",
+                expected="a function decorated with @jit",
                 got=describe(function),
                 remedy="decorate it with @jit",
             )
@@ -213,12 +234,15 @@ class Inliner:
         if key in self.stack:
             raise self.ctx.error(
                 f"`{source.name}` calls itself with arguments of the same types, without end",
+                expected="a recursion that ends while the kernel is compiled",
+                got=f"`{source.name}` inside of `{source.name}`, with nothing changed",
                 remedy="use a loop; recursion must change a constexpr argument and end by it",
             )
         if len(self.stack) >= MAX_DEPTH:
             raise self.ctx.error(
                 "jit functions call each other too deeply",
                 expected=f"at most {MAX_DEPTH} calls inside each other",
+                got="one more",
                 remedy="use a loop instead of recursion",
             )
         self.stack.append(key)
@@ -243,7 +267,9 @@ def bind(
     names = {p.name for p in source.parameters if not p.is_variadic}
     for name in left:
         if name not in names:
-            raise _call_error(ctx, source, f"there is no parameter `{name}`")
+            raise _call_error(
+                ctx, source, f"there is no parameter `{name}`", f"{name}=…", _rename(name, names)
+            )
     for parameter in source.parameters:
         name = parameter.name
         if parameter.is_variadic:
@@ -253,16 +279,25 @@ def bind(
             value = args[used]
             used += 1
             if name in left:
-                raise _call_error(ctx, source, f"`{name}` is given twice")
+                raise _call_error(
+                    ctx, source, f"`{name}` is given twice", f"`{name}` by position and by name",
+                    "give it once",
+                )  # fmt: skip
         elif name in left:
             value = left.pop(name)
         elif parameter.has_default:
             value = wrap(parameter.default)
         else:
-            raise _call_error(ctx, source, f"`{name}` is missing")
+            raise _call_error(
+                ctx, source, f"`{name}` is missing", _count(len(args)), f"add {name}=… to the call"
+            )
         _bind_parameter(ctx, source, scope, parameter, value)
     if used < len(args):
-        raise _call_error(ctx, source, f"{len(args)} arguments are too many")
+        surplus = len(args) - used
+        raise _call_error(
+            ctx, source, f"{len(args)} arguments are too many", _count(len(args)),
+            f"leave the last {surplus} out" if surplus > 1 else "leave the last one out",
+        )  # fmt: skip
     return scope
 
 
@@ -282,10 +317,21 @@ def _bind_parameter(
     scope.declare(parameter.name, value, None)
 
 
-def _call_error(ctx: Context, source: Source, problem: str) -> CompilationError:
+def _count(positional: int) -> str:
+    return f"{positional} argument{'s' * (positional != 1)} by position"
+
+
+def _rename(name: str, known: Collection[str]) -> str:
+    return suggest(name, known) or f"leave {name}=… out"
+
+
+def _call_error(
+    ctx: Context, source: Source, problem: str, got: str, remedy: str
+) -> CompilationError:
     texts = [
         f"{'*' if p.is_variadic else ''}{p.name}{' = ...' if p.has_default else ''}"
         for p in source.parameters
     ]
     signature = f"{source.name}({', '.join(texts)})"
-    return ctx.error(f"`{source.name}` is called wrongly: {problem}", expected=signature)
+    message = f"`{source.name}` is called wrongly: {problem}"
+    return ctx.error(message, expected=signature, got=got, remedy=remedy)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
@@ -101,6 +102,7 @@ def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
                 f"{name}: {error}",
                 expected=f"{name}{public}",
                 got=", ".join([*map(describe, plain), *(f"{k}=" for k in named)]) or "no arguments",
+                remedy=_binding_remedy(name, public, named),
             ) from None
         for parameter, value in bound.arguments.items():
             check = checks.get(parameter)
@@ -153,11 +155,17 @@ def _public_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, 
     return inspect.Signature(bare), checks
 
 
+def _binding_remedy(name: str, public: inspect.Signature, named: Mapping[str, object]) -> str:
+    unknown = [keyword for keyword in named if keyword not in public.parameters]
+    close = get_close_matches(unknown[0], public.parameters, n=1) if unknown else []
+    return f"did you mean `{close[0]}`?" if close else f"see help(tl.{name})"
+
+
 def _argument_error(
     ctx: Context, name: str, parameter: str, value: object, check: _Check
 ) -> CompilationError:
     of = "" if name.startswith("_") else f" of {name}"
-    remedy = ""
+    remedy = f"pass {check.wanted}"
     if isinstance(value, Tensor):
         remedy = "annotate the name it comes from with tl.constexpr"
     elif callable(value):

@@ -75,6 +75,7 @@ def visit_return(w: Walker, node: ast.Return) -> object:
         raise w.error(
             node,
             "a kernel returns nothing",
+            expected="`return` without a value",
             got=describe(value),
             remedy="store the result through a pointer: tl.store(out_ptr + offsets, value)",
         )

@@ -15,7 +15,6 @@ from deuteron.lang.scope import (
     MISSING,
     ForbiddenGlobalError,
     admit_attribute,
-    describe_global,
 )
 from deuteron.lang.values import Tensor, constexpr, describe, unwrap
 from deuteron.lang.walker import BINARY, Walker, expression, suggest
@@ -110,6 +109,8 @@ def _compare(w: Walker, node: ast.Compare, op: ast.cmpop, left: object, right: o
     raise w.error(
         node,
         f"`{word}` is not supported in a kernel",
+        expected="<, <=, >, >=, ==, !=, is, is not",
+        got=f"`{word}`",
         remedy="compare with each: `x == a or x == b`",
     )
 
@@ -140,11 +141,15 @@ def _module_attribute(w: Walker, node: ast.expr, module: ModuleType, name: str) 
     try:
         value = admit_attribute(module, name)
     except ForbiddenGlobalError as forbidden:
-        problem, remedy = describe_global(ast.unparse(node), forbidden.value)
-        raise w.error(node, problem, remedy=remedy) from None
+        raise w.forbidden(node, ast.unparse(node), forbidden.value) from None
     if value is MISSING:
-        remedy = suggest(name, dir(module))
-        raise w.error(node, f"`{module.__name__}` has no `{name}`", remedy=remedy)
+        raise w.error(
+            node,
+            f"`{module.__name__}` has no `{name}`",
+            expected="a name of that module",
+            got=f"`{name}`",
+            remedy=suggest(name, dir(module)) or f"see dir({ast.unparse(node).rpartition('.')[0]})",
+        )
     return value
 
 
@@ -162,6 +167,8 @@ def visit_subscript(w: Walker, node: ast.Subscript) -> object:
         raise w.error(
             node,
             f"{describe(value)} cannot be launched from a kernel",
+            expected="a call without a grid",
+            got=f"`{ast.unparse(node)}`",
             remedy="call it like a function, without `[grid]`: it becomes part of this kernel",
         )
     return operators.subscript(w.ctx, value, index)
@@ -210,6 +217,8 @@ def visit_comprehension(w: Walker, node: ast.ListComp | ast.GeneratorExp) -> obj
         raise w.error(
             node,
             "a comprehension with several `for` is not supported in a kernel",
+            expected="one `for`",
+            got=str(len(node.generators)),
             remedy="use one `for`, or write the tuple out",
         )
     generator = node.generators[0]

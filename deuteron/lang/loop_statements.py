@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deuteron.dtypes import DType, int32, promote
+from deuteron.errors import CompilationError
 from deuteron.ir.nodes import Value
 from deuteron.ir.types import Type
 from deuteron.lang import loops
@@ -42,7 +43,13 @@ def visit_for(w: Walker, node: ast.For) -> object:
     """`for i in range(...)`: unrolled for tl.static_range, else a loop of the IR."""
     _check_loop(w, node)
     if not isinstance(node.target, ast.Name):
-        raise w.error(node.target, "a loop counts with one name", remedy="write `for i in ...`")
+        raise w.error(
+            node.target,
+            "a loop counts with one name",
+            expected="a name",
+            got=f"`{ast.unparse(node.target)}`",
+            remedy="write `for i in ...`",
+        )
     steps = w.expr(node.iter)
     if isinstance(steps, loops.static_range):
         _unroll(w, node, node.target.id, steps)
@@ -68,6 +75,8 @@ def _check_loop(w: Walker, node: ast.For | ast.While) -> None:
         raise w.error(
             node.orelse[0],
             f"`else` after `{kind}` is not supported in a kernel",
+            expected="a loop without `else`",
+            got="a loop with one",
             remedy="put the statements after the loop, without `else`",
         )
     if w.source.returns(node):
@@ -75,6 +84,8 @@ def _check_loop(w: Walker, node: ast.For | ast.While) -> None:
         raise w.error(
             place,
             "`return` inside a loop is not supported in a kernel",
+            expected="`return` outside of loops",
+            got=f"one in the loop at line {w.line(node)}",
             remedy="assign the result to a name set before the loop, and return it after the loop",
         )
 
@@ -91,7 +102,7 @@ def _unroll(w: Walker, node: ast.For, counter: str, steps: loops.static_range) -
             remedy="use tl.range, or make the bounds tl.constexpr",
         )
     if bounds[2] == 0:
-        raise w.error(node.iter, "a loop's step must not be 0")
+        raise _zero_step(w, node)
     steps_taken = range(*bounds)
     if steps_taken[MAX_UNROLLED:]:
         raise w.error(
@@ -138,12 +149,22 @@ def _bounds(w: Walker, node: ast.For, steps: loops.range) -> tuple[Tensor, Tenso
                 remedy="cast a float with .to(tl.int32); reduce a tile first",
             )
     if unwrap(steps.step) == 0:
-        raise w.error(node.iter, "a loop's step must not be 0")
+        raise _zero_step(w, node)
     dtype: DType = promote(promote(bounds[0].number, bounds[1].number), bounds[2].number)
     if dtype.is_bool():
         dtype = int32
     lower, upper, step = (cast(w.ctx, bound, dtype) for bound in bounds)
     return lower, upper, step
+
+
+def _zero_step(w: Walker, node: ast.For) -> CompilationError:
+    return w.error(
+        node.iter,
+        "a loop's step must not be 0",
+        expected="a step above or below 0",
+        got="0",
+        remedy="leave the step out to count by 1",
+    )
 
 
 # -- while -------------------------------------------------------------------------------------
@@ -163,6 +184,7 @@ def visit_while(w: Walker, node: ast.While) -> object:
             raise w.error(
                 node.test,
                 "this loop would never end",
+                expected="a condition that may become false",
                 got="a condition that is always true",
                 remedy="loop while a value computed in the body says so; `break` is not supported",
             )

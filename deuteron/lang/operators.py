@@ -60,6 +60,7 @@ def binary(ctx: Context, symbol: str, left: object, right: object) -> object:
     if symbol in _NO_TENSOR_FORM:
         raise ctx.error(
             f"tensors have no `{symbol}` operator",
+            expected="one of + - * / // % & | ^ << >>",
             got=f"{describe(left)} and {describe(right)}",
             remedy=_NO_TENSOR_FORM[symbol],
         )
@@ -125,7 +126,12 @@ def _fold(ctx: Context, symbol: str, *operands: object) -> object:
         return wrap(getattr(operator, names[symbol])(*plain))
     except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
         got = " and ".join(describe(o) for o in operands)
-        raise ctx.error(f"`{symbol}` of constants failed: {error}", got=got) from None
+        raise ctx.error(
+            f"`{symbol}` of constants failed: {error}",
+            expected="constants that Python can compute with",
+            got=got,
+            remedy="correct them, or keep the line from being compiled with an `if` on constants",
+        ) from None
 
 
 def _operand(ctx: Context, symbol: str, value: object) -> Operand:
@@ -136,6 +142,7 @@ def _operand(ctx: Context, symbol: str, value: object) -> Operand:
         f"`{symbol}` does not take this operand",
         expected="a tensor or a number",
         got=describe(value),
+        remedy="an argument that may be None needs an `if x is not None`" if plain is None else "",
     )
 
 
@@ -172,8 +179,9 @@ def _tensor_attribute(ctx: Context, tensor: Tensor, name: str) -> object:
     pointee = isinstance(tensor.dtype, Pointer)
     raise ctx.error(
         f"a tensor has no attribute `{name}`",
+        expected=f"{', '.join(sorted(_TENSOR_ATTRIBUTES))}, T, type, or a method",
         got=describe(tensor),
-        remedy="load from the pointer first, with tl.load" if pointee else "",
+        remedy="load from the pointer first, with tl.load" if pointee else "see dir(tl.tensor)",
     )
 
 

@@ -7,6 +7,9 @@ from typing import Final, NoReturn
 
 from deuteron.lang.walker import EXPRESSIONS, STATEMENTS, Walker, expression, statement
 
+SUPPORTED_EXPRESSIONS: Final = "operators, calls, attributes, subscripts, tuples, constants"
+SUPPORTED_STATEMENTS: Final = "assignments, calls, if, for, while, return, assert, pass"
+
 # Node class -> (what it is, what to write instead).
 UNSUPPORTED_EXPRESSIONS: Final[dict[type[ast.expr], tuple[str, str]]] = {
     ast.Lambda: ("a lambda", "write a function of its own, decorated with @jit"),
@@ -45,19 +48,38 @@ UNSUPPORTED_STATEMENTS: Final[dict[type[ast.stmt], tuple[str, str]]] = {
 def reject_expression(w: Walker, node: ast.expr) -> NoReturn:
     """An expression that no kernel can hold."""
     what, instead = UNSUPPORTED_EXPRESSIONS[type(node)]
-    raise w.error(node, f"{what} is not supported in a kernel", remedy=instead)
+    raise w.error(
+        node,
+        f"{what} is not supported in a kernel",
+        expected=SUPPORTED_EXPRESSIONS,
+        got=what,
+        remedy=instead,
+    )
 
 
 @statement(*UNSUPPORTED_STATEMENTS)
 def reject_statement(w: Walker, node: ast.stmt) -> NoReturn:
     """A statement that no kernel can hold."""
     what, instead = UNSUPPORTED_STATEMENTS[type(node)]
-    raise w.error(node, f"{what} is not supported in a kernel", remedy=instead)
+    raise w.error(
+        node,
+        f"{what} is not supported in a kernel",
+        expected=SUPPORTED_STATEMENTS,
+        got=what,
+        remedy=instead,
+    )
 
 
 def reject_unknown(w: Walker, node: ast.expr | ast.stmt) -> NoReturn:
     """For syntax that is newer than this compiler."""
-    raise w.error(node, f"this syntax ({type(node).__name__}) is not supported in a kernel")
+    supported = SUPPORTED_STATEMENTS if isinstance(node, ast.stmt) else SUPPORTED_EXPRESSIONS
+    raise w.error(
+        node,
+        "this syntax is not supported in a kernel",
+        expected=supported,
+        got=type(node).__name__,
+        remedy="write it as an older Python would",
+    )
 
 
 def _reject_the_rest() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from types import FunctionType
 from typing import Any, Final, TypeVar, cast
@@ -26,6 +26,7 @@ from deuteron.lang.scope import (
     find_outside,
 )
 from deuteron.lang.source import Source
+from deuteron.lang.values import describe
 from deuteron.runtime.jit import JITFunction
 
 FALLS: Final = object()
@@ -135,19 +136,36 @@ class Walker:
         if name in self.source.local_names:
             lost = self.scope.lost.get(name, NOT_YET_SET)
             message = f"`{name}` has no value here: {lost.reason}"
-            raise self.error(node, message, remedy=lost.remedy)
+            raise self.error(
+                node,
+                message,
+                expected="a value on every path that leads here",
+                got="none on one of them",
+                remedy=lost.remedy,
+            )
         try:
             value = find_outside(self.function, name)
         except ForbiddenGlobalError as forbidden:
-            problem, remedy = describe_global(name, forbidden.value)
-            raise self.error(node, problem, remedy=remedy) from None
+            raise self.forbidden(node, name, forbidden.value) from None
         if value is MISSING:
             known = [*self.scope.values, *self.function.__globals__]
-            raise self.error(node, f"`{name}` is not defined", remedy=suggest(name, known))
+            raise self.error(
+                node,
+                f"`{name}` is not defined",
+                expected="a name of this kernel, or of what stands around it",
+                got=f"`{name}`",
+                remedy=suggest(name, known) or "set it before, or pass it as an argument",
+            )
         return value
 
+    def forbidden(self, node: ast.AST, name: str, value: object) -> CompilationError:
+        """The error for a name from outside that a kernel must not read."""
+        problem, remedy = describe_global(name, value)
+        expected = "a tl.constexpr, a jit function, a dtype or a module"
+        return self.error(node, problem, expected=expected, got=describe(value), remedy=remedy)
 
-def suggest(name: str, known: list[str]) -> str:
+
+def suggest(name: str, known: Collection[str]) -> str:
     """A remedy for a misspelt name, or nothing."""
     close = get_close_matches(name, known, n=1)
     return f"did you mean `{close[0]}`?" if close else ""

@@ -27,6 +27,7 @@ from deuteron.lang.values import Operand, Tensor, describe
 
 LOAD_FIRST = "load what it points to first, with tl.load"
 CAST_FIRST = "cast it first, as in x.to(tl.float32)"
+_CAST_TO_INTEGER = "cast a float first, as in x.to(tl.int32); `//` divides integers"
 _NO_POINTERS = "numbers, no pointers"
 _KIND_RANK = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2}
 
@@ -79,7 +80,7 @@ def _refuse(
         f"`{symbol}` does not take these operands",
         expected=expected,
         got=f"{describe(left)} and {describe(right)}",
-        remedy=LOAD_FIRST if expected == _NO_POINTERS else "",
+        remedy=LOAD_FIRST if expected == _NO_POINTERS else _CAST_TO_INTEGER,
     )
 
 
@@ -98,6 +99,7 @@ def numbers(
     if dtype.is_fp8():
         raise ctx.error(
             f"`{symbol}` is not defined on {dtype}, which is for storage",
+            expected="float16 or wider",
             got=f"{describe(left)} and {describe(right)}",
             remedy=CAST_FIRST,
         )
@@ -216,7 +218,12 @@ def negate(ctx: Context, x: Tensor) -> Tensor:
 def invert(ctx: Context, x: Tensor) -> Tensor:
     """~x on integers and booleans."""
     if _number(ctx, "~", x).is_floating():
-        raise ctx.error("`~` does not take this operand", expected="integers", got=describe(x))
+        raise ctx.error(
+            "`~` does not take this operand",
+            expected="integers or booleans",
+            got=describe(x),
+            remedy=_CAST_TO_INTEGER,
+        )
     return ctx.op("not", x)
 
 
@@ -265,7 +272,12 @@ def where(ctx: Context, condition: Operand, x: Operand, y: Operand) -> Tensor:
 def _same_pointers(ctx: Context, x: Operand, y: Operand) -> tuple[Tensor, Tensor]:
     if isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype == y.dtype:
         return x, y
-    raise _refuse(ctx, "where", x, y, "two numbers, or two pointers of one type")
+    raise ctx.error(
+        "`where` does not take these operands",
+        expected="two numbers, or two pointers of one type",
+        got=f"{describe(x)} and {describe(y)}",
+        remedy=LOAD_FIRST,
+    )
 
 
 def minimum(ctx: Context, x: Operand, y: Operand, *, propagate_nan: bool = False) -> Tensor:
@@ -300,6 +312,7 @@ def clamp(
     if not value.number.is_floating():
         raise ctx.error(
             "clamp takes floats",
+            expected="float16, bfloat16, float32 or float64",
             got=describe(x),
             remedy="use tl.minimum(tl.maximum(x, low), high) on integers",
         )
@@ -313,7 +326,12 @@ def fma(ctx: Context, x: Operand, y: Operand, z: Operand) -> Tensor:
     a, c = numbers(ctx, "fma", a, z)
     b, c = numbers(ctx, "fma", b, c)
     if not c.number.is_floating():
-        raise ctx.error("fma takes floats", got=f"{describe(x)}, {describe(y)}, {describe(z)}")
+        raise ctx.error(
+            "fma takes floats",
+            expected="three floats",
+            got=f"{describe(x)}, {describe(y)}, {describe(z)}",
+            remedy="write x * y + z on integers",
+        )
     return ctx.op("fma", *broadcast_together(ctx, a, b, c))
 
 
@@ -366,5 +384,6 @@ def umulhi(ctx: Context, x: Operand, y: Operand) -> Tensor:
             "umulhi needs wider integers",
             expected="int32, uint32, int64 or uint64",
             got=str(a.number),
+            remedy="cast both sides first, as in x.to(tl.int64)",
         )
     return ctx.op("umulhi", a, b)

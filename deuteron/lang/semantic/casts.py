@@ -33,7 +33,10 @@ def literal_dtype(ctx: Context, value: Scalar) -> DType:
             if least <= value <= greatest:
                 return dtype
         raise ctx.error(
-            "an integer does not fit any dtype", expected="-2**63 to 2**64 - 1", got=str(value)
+            "an integer does not fit any dtype",
+            expected="-2**63 to 2**64 - 1",
+            got=str(value),
+            remedy="use a float, or compute in parts",
         )
     size = abs(value)
     special = size == 0 or size == float("inf") or value != value
@@ -57,6 +60,7 @@ def _integer_constant(ctx: Context, value: Scalar, dtype: DType) -> int:
     if isinstance(value, float) and not value.is_integer():
         raise ctx.error(
             f"a fraction cannot be a constant of {dtype}",
+            expected="a whole number",
             got=repr(value),
             remedy="use a float dtype, or int(...) to cut the fraction off",
         )
@@ -107,6 +111,7 @@ def check_dtype(ctx: Context, what: str, value: object) -> Element:
         f"`{what}` is no dtype",
         expected="a dtype such as tl.float32",
         got=describe(value),
+        remedy="pass the dtype itself, as in tl.float32, x.dtype or ptr.dtype.element_ty",
     )
 
 
@@ -115,7 +120,10 @@ def check_number_dtype(ctx: Context, what: str, value: object) -> DType:
     element = check_dtype(ctx, what, value)
     if isinstance(element, Pointer):
         raise ctx.error(
-            f"`{what}` is a pointer type", expected="a dtype such as tl.float32", got=str(element)
+            f"`{what}` is a pointer type",
+            expected="a dtype such as tl.float32",
+            got=str(element),
+            remedy="take what it points to: ptr.dtype.element_ty",
         )
     return element
 
@@ -143,7 +151,10 @@ def _rounding_attrs(ctx: Context, source: Element, to: Element, rounding: object
         return {}
     if rounding not in ("rtne", "rtz"):
         raise ctx.error(
-            "unknown fp_downcast_rounding", expected='"rtne" or "rtz"', got=repr(rounding)
+            "unknown fp_downcast_rounding",
+            expected='"rtne" or "rtz"',
+            got=repr(rounding),
+            remedy="leave it out to round to nearest",
         )
     narrows = (
         isinstance(source, DType)
@@ -155,6 +166,7 @@ def _rounding_attrs(ctx: Context, source: Element, to: Element, rounding: object
     if not narrows:
         raise ctx.error(
             "fp_downcast_rounding is only for casts to a narrower float",
+            expected="a float to a narrower float",
             got=f"{source} to {to}",
             remedy="leave fp_downcast_rounding out",
         )
@@ -173,6 +185,7 @@ def _cast_pointer(ctx: Context, x: Tensor, to: Element) -> Tensor:
         f"cannot cast {source} to {to}",
         expected="a pointer to int64, uint64 or another pointer; an integer to a pointer",
         got=f"{source} to {to}",
+        remedy="load what it points to first, with tl.load",
     )
 
 

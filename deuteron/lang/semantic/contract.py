@@ -45,6 +45,7 @@ def _dot_operands(ctx: Context, a: object, b: object) -> tuple[Tensor, Tensor]:
     if not (isinstance(a, Tensor) and isinstance(b, Tensor)) or a.is_pointer or b.is_pointer:
         raise ctx.error(
             "dot needs two tiles of numbers",
+            expected="tiles of numbers",
             got=f"{describe(a)} and {describe(b)}",
             remedy="load the tiles before multiplying them",
         )
@@ -52,6 +53,7 @@ def _dot_operands(ctx: Context, a: object, b: object) -> tuple[Tensor, Tensor]:
     if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
         raise ctx.error(
             "dot needs two 2-D or two 3-D tiles",
+            expected="shapes (M, K) and (K, N), or with one batch axis in front of each",
             got=f"shapes {a.shape} and {b.shape}",
             remedy="add axes with x[:, None] or reshape",
         )
@@ -85,6 +87,8 @@ def _input_precision(ctx: Context, precision: str | None, allow_tf32: bool | Non
     if allow_tf32 is not None:
         raise ctx.error(
             "dot got both input_precision and allow_tf32",
+            expected="one of them",
+            got="both",
             remedy="leave allow_tf32 out; it is the older spelling",
         )
     if precision.lower() not in INPUT_PRECISIONS:
@@ -92,6 +96,7 @@ def _input_precision(ctx: Context, precision: str | None, allow_tf32: bool | Non
             "unknown input_precision",
             expected=", ".join(map(repr, INPUT_PRECISIONS)),
             got=repr(precision),
+            remedy='leave it out for "ieee"',
         )
     return precision.lower()
 
@@ -176,10 +181,18 @@ def _fold_operands(ctx: Context, name: str, operands: object) -> list[Tensor]:
     tensors = [t for t in items if isinstance(t, Tensor) and t.shape]
     if not items or len(tensors) != len(items):
         got = ", ".join(describe(i) for i in items)
-        raise ctx.error(f"{name} needs a tile", expected="one or more axes", got=got)
+        raise ctx.error(
+            f"{name} needs a tile",
+            expected="a tile of one axis or more",
+            got=got,
+            remedy="a scalar needs no folding; make a tile with tl.arange, tl.full or tl.load",
+        )
     if len({t.shape for t in tensors}) > 1:
         raise ctx.error(
-            f"{name} needs tiles of one shape", got=", ".join(str(t.shape) for t in tensors)
+            f"{name} needs tiles of one shape",
+            expected="equal shapes",
+            got=", ".join(str(t.shape) for t in tensors),
+            remedy="stretch them first, with tl.broadcast_to",
         )
     return tensors
 

@@ -19,6 +19,7 @@ def device_print(ctx: Context, prefix: object, values: Sequence[object], *, hex:
     if not isinstance(prefix, str) or not _is_plain(prefix):
         raise ctx.error(
             "the first argument of device_print is no plain ASCII string",
+            expected="a label",
             got=describe(prefix),
             remedy='give a label first: device_print("x", x)',
         )
@@ -34,7 +35,12 @@ def _is_plain(text: str) -> bool:
 def device_assert(ctx: Context, condition: Operand, message: object, mask: Operand | None) -> None:
     """Stop the kernel where the condition fails; nothing is built unless the launch has debug."""
     if not isinstance(message, str):
-        raise ctx.error("the message of device_assert is no string", got=describe(message))
+        raise ctx.error(
+            "the message of device_assert is no string",
+            expected="a string",
+            got=describe(message),
+            remedy="print values with tl.device_print",
+        )
     if not ctx.options.debug:
         return
     operands = [truth(ctx, to_tensor(ctx, condition))]
@@ -49,19 +55,31 @@ def static_assert(ctx: Context, condition: object, message: object) -> None:
     if isinstance(condition, Tensor):
         raise ctx.error(
             "static_assert needs a condition known at compile time",
+            expected="a constexpr",
             got=describe(condition),
             remedy="use tl.device_assert for what is known only when the kernel runs",
         )
     if not condition:
         text = str(message) if message else "static_assert failed"
-        raise CompileTimeAssertionFailure(text, ctx.loc)
+        raise CompileTimeAssertionFailure(
+            text,
+            ctx.loc,
+            expected="a condition that holds",
+            got=describe(condition),
+            remedy="launch the kernel with constants that fulfil it",
+        )
 
 
 def assume(ctx: Context, condition: Operand) -> None:
     """Let the compiler rely on a scalar condition."""
     tensor = to_tensor(ctx, condition)
     if tensor.shape:
-        raise ctx.error("assume needs a scalar condition", got=describe(tensor))
+        raise ctx.error(
+            "assume needs a scalar condition",
+            expected="a scalar",
+            got=describe(tensor),
+            remedy="reduce the tile first: tl.min(x)",
+        )
     ctx.builder.ops("assume", truth(ctx, tensor).handle)
 
 
@@ -75,12 +93,15 @@ def hint(ctx: Context, name: str, attr: str, x: object, values: object) -> Tenso
     if len(numbers) != len(given):
         raise ctx.error(
             f"{name} needs positive integer constants",
+            expected="1, 2, 4, …, one number a dimension",
             got=", ".join(describe(v) for v in given),
+            remedy="pass constants, or names annotated with tl.constexpr",
         )
     if len(numbers) != max(1, len(tensor.shape)):
         raise ctx.error(
             f"{name} needs one value a dimension",
             expected=f"{max(1, len(tensor.shape))} for {tensor}",
             got=f"{len(numbers)}",
+            remedy="pass a tuple with one number for each axis",
         )
     return ctx.op("hint", tensor, **{attr: tuple(numbers)})

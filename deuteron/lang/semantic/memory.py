@@ -22,7 +22,12 @@ _SCOPES = ("cta", "gpu", "sys")
 def _choice(ctx: Context, name: str, value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         expected = ", ".join(repr(c) for c in choices)
-        raise ctx.error(f"unknown {name}", expected=f"one of {expected}", got=repr(value))
+        raise ctx.error(
+            f"unknown {name}",
+            expected=f"one of {expected}",
+            got=repr(value),
+            remedy="correct it, or leave it out",
+        )
     return str(value)
 
 
@@ -54,6 +59,7 @@ def _writable(ctx: Context, name: str, pointer: object) -> tuple[Tensor, Pointer
     if type.const:
         raise ctx.error(
             f"{name} through a const pointer",
+            expected="a pointer that may be written through",
             got=describe(tensor),
             remedy="take the tl.const annotation off the parameter",
         )
@@ -67,6 +73,7 @@ def _check_mask(ctx: Context, name: str, mask: Operand) -> Tensor:
             f"the mask of {name} is not boolean",
             expected="a comparison, such as offsets < n",
             got=describe(tensor),
+            remedy="compare it with 0: mask != 0",
         )
     return tensor
 
@@ -110,6 +117,7 @@ def load(
     if mask is None and other is not None:
         raise ctx.error(
             "load has `other` but no mask",
+            expected="a mask that says where `other` is taken",
             got=f"other={describe(other)}",
             remedy="add mask=, or leave other out",
         )
@@ -186,6 +194,7 @@ def _check_atomic_dtype(ctx: Context, kind: str, dtype: DType) -> None:
             f"atomic_{kind} is not defined on floats",
             expected="a pointer to integers",
             got=f"a pointer to {dtype}",
+            remedy="reinterpret the array as integers, with deuteron.reinterpret",
         )
 
 
@@ -219,7 +228,10 @@ def atomic_cas(
     attrs = _order_attrs(ctx, sem, scope)
     if type.pointee.bits < 16:
         raise ctx.error(
-            f"atomic_cas is not defined on {type.pointee}", expected="16, 32 or 64 bits"
+            f"atomic_cas is not defined on {type.pointee}",
+            expected="16, 32 or 64 bits",
+            got=f"a pointer to {type.pointee}",
+            remedy="keep the shared values in a 32-bit array",
         )
     operands = [cast(ctx, to_tensor(ctx, side), type.pointee) for side in (expected, value)]
     _check_covers(ctx, "atomic_cas", address, *operands)

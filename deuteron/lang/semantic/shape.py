@@ -30,7 +30,7 @@ def _check_dim(ctx: Context, dim: object) -> int:
             "a dimension of a shape is not known at compile time",
             expected="an integer constant",
             got=describe(dim),
-            remedy=CONSTEXPR if isinstance(dim, Tensor) else "",
+            remedy=CONSTEXPR if isinstance(dim, Tensor) else "divide sizes with `//`",
         )
     if dim <= 0 or dim & (dim - 1):
         raise ctx.error(
@@ -60,11 +60,16 @@ def check_axis(ctx: Context, axis: object, rank: int, what: str = "axis") -> int
             f"`{what}` is not an integer constant",
             expected="an axis known at compile time",
             got=describe(axis),
-            remedy=CONSTEXPR if isinstance(axis, Tensor) else "",
+            remedy=CONSTEXPR if isinstance(axis, Tensor) else "axes are counted by integers",
         )
     if not -rank <= axis < rank:
         expected = f"{-rank} to {rank - 1}" if rank else "no axis: the value is a scalar"
-        raise ctx.error(f"`{what}` is out of range", expected=expected, got=str(axis))
+        raise ctx.error(
+            f"`{what}` is out of range",
+            expected=expected,
+            got=str(axis),
+            remedy="axes count from 0 at the front, or from -1 at the end",
+        )
     return axis % rank
 
 
@@ -75,7 +80,7 @@ def check_grid_axis(ctx: Context, axis: object) -> int:
             "this is no axis of the grid",
             expected="0, 1 or 2",
             got=describe(axis),
-            remedy=CONSTEXPR if isinstance(axis, Tensor) else "",
+            remedy=CONSTEXPR if isinstance(axis, Tensor) else "split an axis with // and %",
         )
     return axis
 
@@ -96,13 +101,27 @@ def arange(ctx: Context, start: object, end: object) -> Tensor:
                 "the bounds of arange must be known at compile time",
                 expected="integer constants",
                 got=describe(bound),
-                remedy="annotate the name with tl.constexpr, as in `BLOCK: tl.constexpr`",
+                remedy=(
+                    "annotate the name with tl.constexpr, as in `BLOCK: tl.constexpr`"
+                    if isinstance(bound, Tensor)
+                    else "pass integers; `//` divides them"
+                ),
             )
     first, last = typing_cast(int, start), typing_cast(int, end)
     if last <= first:
-        raise ctx.error("arange is empty", expected="end > start", got=f"arange({first}, {last})")
+        raise ctx.error(
+            "arange is empty",
+            expected="end > start",
+            got=f"arange({first}, {last})",
+            remedy="exchange the bounds, or correct them",
+        )
     if not -(2**31) <= first < last <= 2**31:
-        raise ctx.error("arange does not fit int32", got=f"arange({first}, {last})")
+        raise ctx.error(
+            "arange does not fit int32",
+            expected="bounds between -2**31 and 2**31",
+            got=f"arange({first}, {last})",
+            remedy="start at 0, and add an int64",
+        )
     length = last - first
     if length & (length - 1):
         raise ctx.error(
@@ -120,7 +139,12 @@ def full(ctx: Context, shape: Sequence[object], value: Tensor | Scalar, dtype: D
     checked = check_shape(ctx, shape)
     if isinstance(value, Tensor):
         if value.numel != 1:
-            raise ctx.error("full needs a scalar value", got=describe(value))
+            raise ctx.error(
+                "full needs a scalar value",
+                expected="a number, or a scalar tensor",
+                got=describe(value),
+                remedy="stretch a tile with tl.broadcast_to",
+            )
         scalar = cast(ctx, reshape(ctx, value, ()), dtype)
     else:
         scalar = bits_constant(ctx, value, dtype)
@@ -196,6 +220,7 @@ def reshape(ctx: Context, x: Tensor, shape: Sequence[object]) -> Tensor:
             "reshape cannot change the number of elements",
             expected=f"{x.numel} elements, as in {x.shape}",
             got=f"{prod(checked)} in {checked}",
+            remedy="correct the shape, or stretch with tl.broadcast_to",
         )
     return ctx.op("reshape", x, shape=checked) if x.shape else splat(ctx, x, checked)
 
@@ -209,7 +234,12 @@ def expand_dims(ctx: Context, x: Tensor, axis: object) -> Tensor:
     rank = len(x.shape) + len(axes)
     checked = sorted(check_axis(ctx, a, rank) for a in axes)
     if len(set(checked)) != len(checked):
-        raise ctx.error("expand_dims got an axis twice", got=str(checked))
+        raise ctx.error(
+            "expand_dims got an axis twice",
+            expected="different axes",
+            got=str(checked),
+            remedy="axes count in the result",
+        )
     for place in checked:
         x = ctx.op("expand_dims", x, axis=place) if x.shape else splat(ctx, x, (1,))
     return x
@@ -224,6 +254,7 @@ def permute(ctx: Context, x: Tensor, order: Sequence[object]) -> Tensor:
             "the order is no permutation of the axes",
             expected=f"each of {list(range(rank))} once",
             got=str(list(order)),
+            remedy="name every axis; tl.trans without an order swaps the last two",
         )
     return ctx.op("permute", x, order=checked)
 
@@ -234,6 +265,7 @@ def transpose(ctx: Context, x: Tensor) -> Tensor:
     if rank < 2:
         raise ctx.error(
             "only a tile of two or more axes can be transposed",
+            expected="two axes or more",
             got=describe(x),
             remedy="make a row or a column of it with x[None, :] or x[:, None]",
         )
@@ -252,7 +284,10 @@ def split(ctx: Context, x: Tensor) -> tuple[Tensor, Tensor]:
     """The halves of a tile whose last axis has length 2."""
     if x.shape[-1:] != (2,):
         raise ctx.error(
-            "split needs a last axis of length 2", got=describe(x), remedy="reshape it first"
+            "split needs a last axis of length 2",
+            expected="a shape (…, 2)",
+            got=describe(x),
+            remedy="reshape it first",
         )
     left, right = ctx.builder.ops("split", x.handle)
     return Tensor(left), Tensor(right)
@@ -283,6 +318,13 @@ def _check_same_element(ctx: Context, name: str, a: Tensor, b: Tensor) -> None:
         )
 
 
+def _subscript_text(item: object) -> str:
+    if isinstance(item, slice):
+        bounds = (item.start, item.stop)
+        return ":".join("" if bound is None else describe(bound) for bound in bounds)
+    return "..." if item is Ellipsis else describe(item)
+
+
 def subscript(ctx: Context, x: Tensor, items: Sequence[object]) -> Tensor:
     """`x[:, None]`: each `:` keeps an axis, each None inserts one, … keeps the rest."""
     kept = sum(isinstance(item, slice) for item in items)
@@ -294,10 +336,16 @@ def subscript(ctx: Context, x: Tensor, items: Sequence[object]) -> Tensor:
         raise ctx.error(
             "a tile cannot be indexed by element or range",
             expected="`:`, `...` and None in the brackets",
+            got=", ".join(map(_subscript_text, items)),
             remedy="load the part from memory, or select it with tl.where and a reduction",
         )
     if sum(item is not None for item in expanded) > len(x.shape):
-        raise ctx.error("too many axes in the brackets", expected=f"{len(x.shape)} of `:`")
+        raise ctx.error(
+            "too many axes in the brackets",
+            expected=f"{len(x.shape)} of `:`",
+            got=str(sum(item is not None for item in expanded)),
+            remedy="insert axes with None",
+        )
     for place, item in enumerate(expanded):
         if item is None:
             x = expand_dims(ctx, x, place)
