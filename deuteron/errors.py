@@ -175,8 +175,8 @@ class LaunchError(UserError, TypeError, ValueError):
 class OutOfResources(UserError):
     """A kernel needs more than there is.
 
-    `name` is the resource, `required` and `limit` are in its unit (bytes for scratch).  `got` says
-    what takes the most of it, `loc` where the kernel stands.
+    `name` is the resource, `required` and `limit` are in its unit (bytes for scratch).  `got` goes
+    on after the latter, and says what takes the most; `loc` is where the kernel stands.
     """
 
     def __init__(
@@ -191,9 +191,9 @@ class OutOfResources(UserError):
     ) -> None:
         self.name, self.required, self.limit = name, required, limit
         self.remedy, self.got, self.loc = remedy, got, loc
-        text = f"out of resource: {name}, required {required:,}, limit {limit:,}"
-        if got:
-            text += f"\n  got:      {got}"
+        text = (
+            f"out of resource: {name}\n  expected: at most {limit:,}\n  got:      {required:,}{got}"
+        )
         if remedy:
             text += f"\n  remedy:   {remedy}"
         super().__init__(_placed(loc, text))

@@ -9,8 +9,8 @@ from statistics import median
 MIN_TURNS = 3
 # How long a candidate's calls are repeated before the next one's turn.
 TURN_S = 0.02
-# Idle threads of OpenBLAS and OpenMP spin on the cores that the next candidate needs, for as long as
-# a quarter of a second.  They have gone to sleep when the process takes no CPU time any more.
+# Idle threads of OpenBLAS and OpenMP spin on the cores that the next candidate needs, for up to a
+# quarter of a second.  They have gone to sleep when the process takes no CPU time any more.
 SETTLE_STEP_S = 0.01
 SETTLE_LIMIT_S = 1.0
 IDLE_SHARE = 0.1

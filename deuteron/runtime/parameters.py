@@ -74,6 +74,7 @@ def kernel_params(
             raise LaunchError(
                 f"kernel {function.__name__} takes **{name}, which a kernel cannot have\n"
                 "  expected: parameters with names, or *args\n"
+                f"  got:      **{name}\n"
                 "  remedy:   name its parameters one by one"
             )
         constexpr, const, forced = _read_annotation(param.annotation)

@@ -25,6 +25,7 @@ def test_error_text(name: str, golden: Callable[[str, str], None]) -> None:
     with pytest.raises(dn.CompilationError) as caught:
         KERNELS[name][(1,)](x, 5, B=16)
     folder = str(Path(bad_kernels.__file__).parent)
+    assert all((caught.value.expected, caught.value.got, caught.value.remedy))
     golden(f"errors/{name}.txt", str(caught.value).replace(folder, "…") + "\n")
     with pytest.raises(dn.CompilationError) as again:
         KERNELS[name][(1,)](x, 5, B=16)

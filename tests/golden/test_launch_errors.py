@@ -71,6 +71,8 @@ def test_error_text(
     first, second = compiled
     golden(f"launch_errors/{name}.txt", shown(first[name]))
     assert shown(second[name]) == shown(first[name])
+    for part in ("\n  expected: ", "\n  got:      ", "\n  remedy:   "):
+        assert part in first[name][1]
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - bad_launches.COMPILED_ONLY))

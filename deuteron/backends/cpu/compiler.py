@@ -81,7 +81,7 @@ def _too_much_scratch(plan: Plan, required: int) -> OutOfResources:
         required,
         SCRATCH_LIMIT_BYTES,
         "use smaller blocks: a tile that is kept takes its shape × the size of an element",
-        got="\n            ".join(["the largest tiles that are kept:", *lines]),
+        got="\n            ".join(["; the largest tiles that are kept:", *lines]),
         loc=plan.function.loc,
     )
 

@@ -174,7 +174,8 @@ def _checked_threads(threads: int) -> int:
     if not 1 <= threads <= MAX_THREADS:
         raise LaunchError(
             f"cannot run on {threads} threads\n"
-            f"  expected: 1 to {MAX_THREADS}\n  got:      {threads}"
+            f"  expected: 1 to {MAX_THREADS}\n  got:      {threads}\n"
+            "  remedy:   choose at most the number of CPUs"
         )
     return threads
 

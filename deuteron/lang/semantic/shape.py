@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 from typing import cast as typing_cast
 
 from deuteron.dtypes import DType
@@ -320,7 +321,8 @@ def _check_same_element(ctx: Context, name: str, a: Tensor, b: Tensor) -> None:
 
 def _subscript_text(item: object) -> str:
     if isinstance(item, slice):
-        bounds = (item.start, item.stop)
+        part = typing_cast(Any, item)
+        bounds: tuple[object, object] = (part.start, part.stop)
         return ":".join("" if bound is None else describe(bound) for bound in bounds)
     return "..." if item is Ellipsis else describe(item)
 
