@@ -18,7 +18,7 @@ GRID = (1,)
 X = np.zeros(64, np.float32)
 OUT = np.zeros(64, np.float32)
 READ_ONLY = np.broadcast_to(np.float32(0), 64)
-MATRIX = np.zeros((256, 1024), np.float64)
+MATRIX = np.zeros((1024, 1024), np.float64)
 FACTOR = tl.constexpr(2.0)
 MISTAKES: dict[str, Callable[[], object]] = {}
 COMPILED_ONLY = {"tiles_beyond_memory", "tiles_beyond_memory_of_threads"}
@@ -47,8 +47,8 @@ def doubled(x_ptr):
 
 @dn.jit
 def sums(x_ptr, n, COUNT: tl.constexpr):
-    at = x_ptr + tl.arange(0, 256)[:, None] * 1024 + tl.arange(0, 1024)[None, :]
-    kept = [tl.zeros((256, 1024), tl.float64) for _ in tl.static_range(COUNT)]
+    at = x_ptr + tl.arange(0, 1024)[:, None] * 1024 + tl.arange(0, 1024)[None, :]
+    kept = [tl.zeros((1024, 1024), tl.float64) for _ in tl.static_range(COUNT)]
     for _ in range(n):
         kept = tuple([tile + tl.load(at) for tile in kept])
     for i in tl.static_range(COUNT):
@@ -257,7 +257,7 @@ def callable_gives_no_grid():
 # -- resources ---------------------------------------------------------------------------------
 @mistake
 def tiles_beyond_memory():
-    sums[GRID](MATRIX, 3, COUNT=140)
+    sums[GRID](MATRIX, 3, COUNT=34)
 
 
 @mistake
@@ -265,7 +265,7 @@ def tiles_beyond_memory_of_threads():
     before = dn.get_num_threads()
     dn.set_num_threads(100)
     try:
-        sums[GRID](MATRIX, 3, COUNT=6)
+        sums[GRID](MATRIX, 3, COUNT=2)
     finally:
         dn.set_num_threads(before)
 

@@ -1,4 +1,4 @@
-"""What is said about each mistake of `bad_kernels.py` when it is launched, word for word."""
+"""What is said about each mistake of `bad_*.py` when it is launched, word for word."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import deuteron as dn
-from tests.golden import bad_kernels
+from tests.golden import bad_kernels, bad_values
 
 ARGUMENT_NAMES = ["x_ptr", "n", "B"]
 KERNELS = {
     name: kernel
-    for name, kernel in vars(bad_kernels).items()
+    for module in (bad_kernels, bad_values)
+    for name, kernel in vars(module).items()
     if isinstance(kernel, dn.JITFunction) and kernel.arg_names == ARGUMENT_NAMES
 }
 
