@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from deuteron.dtypes import DType
 from deuteron.lang.context import Context, builtin
 from deuteron.lang.semantic import arith, casts, contract, debug, shape
-from deuteron.lang.values import Operand, Scalar, Tensor, tensor_member
+from deuteron.lang.values import Operand, Scalar, Tensor, describe, tensor_member
 
 TRITON_MAX_TENSOR_NUMEL = shape.MAX_NUMEL
 
@@ -362,7 +362,15 @@ def static_print(
     flush: bool = False,
 ) -> None:
     """Print while the kernel is compiled, with the arguments of Python's `print`."""
-    builtins.print(*values, sep=sep, end=end, file=file or sys.stdout, flush=flush)
+    try:
+        builtins.print(*values, sep=sep, end=end, file=file or sys.stdout, flush=flush)
+    except (AttributeError, TypeError) as error:
+        raise ctx.error(
+            f"static_print failed: {error}",
+            expected="an open text file as `file`",
+            got=describe(file),
+            remedy="leave it out for sys.stdout",
+        ) from None
 
 
 @builtin

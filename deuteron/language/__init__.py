@@ -3,6 +3,8 @@
 What a function decorated with `deuteron.jit` may use.  Names and meanings are Triton's.
 """
 
+from builtins import tuple
+
 from deuteron.dtypes import (
     DType as dtype,  # noqa: N813 - the language's own spelling
 )
@@ -157,6 +159,6 @@ __all__ = [
     "randint4x", "randn", "randn4x", "range", "ravel", "reduce", "reduce_or", "reshape", "rsqrt",
     "sigmoid", "sin", "softmax", "split", "sqrt", "sqrt_rn", "squeeze", "static_assert",
     "static_print", "static_range", "store", "sub", "sum", "swizzle2d", "tensor", "to_tensor",
-    "trans", "uint8", "uint16", "uint32", "uint64", "uint_to_uniform_float", "umulhi",
+    "trans", "tuple", "uint8", "uint16", "uint32", "uint64", "uint_to_uniform_float", "umulhi",
     "unsqueeze", "view", "void", "where", "xor_sum", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -119,6 +119,18 @@ class JITFunction(KernelInterface):
             self._src = text[text.index("def ") :]
         return self._src
 
+    def _unsafe_update_src(self, new_src: str) -> None:
+        """Compile from `new_src` from now on: a `def` of the same name and parameters.
+
+        What is compiled already is forgotten, here; kernels that call this one keep what they have.
+        Under Triton's name, for callers that patch kernels.  Raises CompilationError.
+        """
+        self.frontend.replace_source(self, new_src)
+        self._src = new_src
+        self._kernels.clear()
+        if self._fast is not None:
+            self._fast.clear()
+
     @property
     def cache_key(self) -> str:
         """A hash of the source, of all it calls and of the constant globals they read."""

@@ -27,6 +27,10 @@ class Frontend(Protocol):
         """
         ...
 
+    def replace_source(self, fn: JITFunction, text: str) -> None:
+        """Compile `fn` from another text from now on.  Raises CompilationError."""
+        ...
+
     def lower(self, fn: JITFunction, spec: Specialization) -> Function:
         """The tile IR of `fn` for a specialisation.  Raises CompilationError."""
         ...

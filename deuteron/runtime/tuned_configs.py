@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deuteron import config as settings
+from deuteron.backends.cpu.pool import get_num_threads
 from deuteron.backends.llvm.compile import host_machine
 from deuteron.backends.llvm.object_cache import write_atomically
 
@@ -66,7 +67,7 @@ def results_path(kernel: Any, key: Sequence[object], configs: Sequence[Config]) 
     source = _source_identity(kernel)
     if source is None:
         return None
-    parts = [source, host_machine(), settings.num_threads(), key, [str(c) for c in configs]]
+    parts = [source, host_machine(), get_num_threads(), key, [str(c) for c in configs]]
     digest = hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogatepass"))
     return settings.cache_dir() / "autotune" / f"{digest.hexdigest()}.json"
 

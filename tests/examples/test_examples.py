@@ -19,12 +19,16 @@ def test_examples_are_numbered_without_gaps() -> None:
     assert len(numbers) >= 8
 
 
+@pytest.mark.parametrize("interpret", ["", "1"], ids=["compiled", "interpreted"])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs_and_agrees_with_its_reference(path: Path, tmp_path: Path) -> None:
+def test_example_runs_and_agrees_with_its_reference(
+    path: Path, interpret: str, tmp_path: Path
+) -> None:
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "error",
         "DEUTERON_CACHE_DIR": str(tmp_path),
+        "DEUTERON_INTERPRET": interpret,
     }
     run = subprocess.run(
         [sys.executable, str(path)],

@@ -193,6 +193,9 @@ class Frontend:
     def globals_changed(self, fn: JITFunction) -> str | None:
         return self.changed
 
+    def replace_source(self, fn: JITFunction, text: str) -> None:
+        self.lowered.clear()
+
     def lower(self, fn: JITFunction, spec: Specialization) -> Any:
         self.gate()
         self.lowered.append(spec)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deuteron.backends.cpu.pool import get_num_threads, set_num_threads
 from deuteron.errors import (
     CompilationError,
     CompileTimeAssertionFailure,
@@ -399,13 +400,24 @@ def test_what_makes_stored_results_stale(options: dict[str, Any]):
     assert retuned(**options)
 
 
-@pytest.mark.parametrize("setting", ["DEUTERON_CPU=x86-64-v3", "DEUTERON_NUM_THREADS=77"])
-def test_the_machine_is_part_of_the_key(setting: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_machine_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch):
     assert not retuned()
+    monkeypatch.setenv("DEUTERON_CPU", "x86-64-v3")
     tuner, clock = tuned(FakeKernel(), cache_results=True)
-    monkeypatch.setenv(*setting.split("="))
     tuner[(1,)](floats(), None, 4)
     assert clock.blocks
+
+
+def test_the_threads_in_use_are_part_of_the_key():
+    assert not retuned()
+    before = get_num_threads()
+    set_num_threads(before + 1)
+    try:
+        tuner, clock = tuned(FakeKernel(), cache_results=True)
+        tuner[(1,)](floats(), None, 4)
+        assert clock.blocks
+    finally:
+        set_num_threads(before)
 
 
 def test_configs_with_hooks_are_not_stored(cache_folder: Path):

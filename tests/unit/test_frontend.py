@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import deuteron.language as tl
@@ -304,3 +305,39 @@ def test_deep_nesting_is_an_error_and_no_crash(load: Load) -> None:
     module = load(f"@jit\ndef kernel(x_ptr):\n    x = 2\n    tl.store(x_ptr, {terms})\n")
     with pytest.raises(CompilationError, match="nested too deeply"):
         lower_kernel(module.kernel, {"x_ptr": Argument(Type(Pointer(int32)))})
+
+
+# -- patched sources ------------------------------------------------------------------------------
+@jit
+def patched(out_ptr):
+    tl.store(out_ptr, 1.0)
+
+
+def test_a_kernel_takes_another_source():
+    out = np.zeros(1, np.float32)
+    for _ in range(2):
+        patched[(1,)](out)
+    key = patched.cache_key
+    patched._unsafe_update_src(patched.src.replace("1.0", "5.0"))
+    for _ in range(2):  # the second time by machine code
+        patched[(1,)](out)
+        assert out[0] == 5
+    assert patched.cache_key != key
+    assert "5.0" in patched.src
+
+
+def test_a_source_that_defines_something_else():
+    with pytest.raises(CompilationError, match=r"not a function definition(.*\n)*.*write `def pat"):
+        patched._unsafe_update_src("def other(out_ptr): pass")
+
+
+def test_the_kernel_languages_tuple_is_pythons():
+    @jit
+    def kernel(out_ptr):
+        pair = tl.tuple((1.0, 2.0))
+        tl.static_assert(isinstance(pair, tl.tuple))
+        tl.store(out_ptr, pair[0] + pair[1])
+
+    out = np.zeros(1, np.float32)
+    kernel[(1,)](out)
+    assert out[0] == 3

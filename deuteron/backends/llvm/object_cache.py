@@ -27,9 +27,10 @@ from deuteron.errors import call_site
 LIMIT_BYTES = 512 << 20
 """Size above which the entries unused for longest are removed."""
 
-_HEADER = struct.Struct("<8sIIQ32s")  # magic, version, metadata and object bytes, SHA-256 of both
+# Magic, version, bytes of the metadata and of the object, SHA-256 of the file's name and of both.
+_HEADER = struct.Struct("<8sIIQ32s")
 _MAGIC = b"DEUTOBJ\n"
-_VERSION = 1
+_VERSION = 2
 _SUFFIX = ".dobj"
 _TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_AFTER_S = 3600.0
@@ -72,7 +73,7 @@ def load(kernel_key: str) -> Entry | None:
             modified = os.fstat(file.fileno()).st_mtime
     except OSError:
         return None
-    entry = _decode(data)
+    entry = _decode(data, path.stem)
     if entry is None and not _is_of_another_version(data):
         _warn_once(
             path.parent,
@@ -92,7 +93,7 @@ def store(kernel_key: str, metadata: Mapping[str, Any], obj: bytes) -> None:
     if not config.cache_enabled():
         return
     path = _path(kernel_key)
-    written = write_atomically(path, _encode(metadata, obj))
+    written = write_atomically(path, _encode(metadata, obj, path.stem))
     # Keys are hashes, so this is one store in 256, whichever process it happens in.
     if written and path.stem.endswith("00"):
         trim(LIMIT_BYTES)
@@ -166,20 +167,20 @@ def _path(kernel_key: str) -> Path:
     )
 
 
-def _encode(metadata: Mapping[str, Any], obj: bytes) -> bytes:
+def _encode(metadata: Mapping[str, Any], obj: bytes, name: str) -> bytes:
     head = json.dumps(dict(metadata), separators=(",", ":")).encode()
-    digest = hashlib.sha256(head + obj).digest()
+    digest = hashlib.sha256(name.encode() + head + obj).digest()
     return _HEADER.pack(_MAGIC, _VERSION, len(head), len(obj), digest) + head + obj
 
 
-def _decode(data: bytes) -> Entry | None:
+def _decode(data: bytes, name: str) -> Entry | None:
     if len(data) < _HEADER.size:
         return None
     magic, version, head_bytes, obj_bytes, digest = _HEADER.unpack_from(data)
     body = data[_HEADER.size :]
     if (magic, version) != (_MAGIC, _VERSION) or len(body) != head_bytes + obj_bytes:
         return None
-    if hashlib.sha256(body).digest() != digest:
+    if hashlib.sha256(name.encode() + body).digest() != digest:
         return None
     return Entry(json.loads(body[:head_bytes]), body[head_bytes:])
 
