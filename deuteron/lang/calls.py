@@ -136,7 +136,13 @@ def _call_python(
     try:
         return wrap(function(*plain, **named))
     except Exception as error:
-        raise w.error(node, f"`{name}` raised {type(error).__name__}: {error}") from error
+        raise w.error(
+            node,
+            f"`{name}` raised {type(error).__name__}: {error}",
+            expected="a call that works in plain Python",
+            got=", ".join(map(describe, (*args, *kwargs.values()))) or "no arguments",
+            remedy="correct the arguments, or the function",
+        ) from error
 
 
 def _not_callable(w: Walker, node: ast.Call, function: object) -> CompilationError:

@@ -81,6 +81,8 @@ def _run(walker: Walker) -> None:
         raise CompilationError(
             "the kernel is nested too deeply",
             walker.builder.loc,
+            expected="some hundred operators or statements inside each other at most",
+            got="more",
             remedy="split long expressions and deep nests of `if` into smaller functions",
         ) from error
     except Exception as error:

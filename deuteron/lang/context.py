@@ -112,7 +112,10 @@ def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
             return wrap(cast(Any, function)(_ctx, *plain, **named))
         except OpTypeError as error:
             got = ", ".join(map(describe, plain))
-            raise _ctx.error(f"{name}: {error}", got=got) from error
+            remedy = f"see help(tl.{name})"
+            raise _ctx.error(
+                f"{name}: {error}", expected=f"{name}{public}", got=got, remedy=remedy
+            ) from error
 
     marked = cast(Any, call)
     marked.__signature__ = public

@@ -61,7 +61,11 @@ def condition(w: Walker, node: ast.expr) -> bool | Tensor:
             "a condition must be a value",
             expected="a number, a boolean or None",
             got=describe(value),
-            remedy="call it: a pair of parentheses is missing" if callable(plain) else "",
+            remedy=(
+                "call it: a pair of parentheses is missing"
+                if callable(plain)
+                else "name what is meant in the module"
+            ),
         )
     return bool(plain)
 
@@ -94,6 +98,7 @@ def _run_returning_if(w: Walker, node: ast.If, rest: Sequence[ast.stmt]) -> obje
             node,
             "this `if` would be compiled too often: each `return` under two `if` copies the rest",
             expected=f"at most {MAX_COPIES} copies",
+            got="one more",
             remedy="set a result in the branches, and return once at the end",
         )
     branches = (

@@ -147,7 +147,10 @@ def squeeze(ctx: Context, input: Tensor, dim: int) -> Tensor:
     place = shape.check_axis(ctx, dim, len(input.shape), "dim")
     if input.shape[place] != 1:
         raise ctx.error(
-            "squeeze removes axes of length 1 only", expected="1", got=str(input.shape[place])
+            "squeeze removes axes of length 1 only",
+            expected="1",
+            got=str(input.shape[place]),
+            remedy="reduce a longer axis, or reshape the tile",
         )
     return shape.reshape(ctx, input, input.shape[:place] + input.shape[place + 1 :])
 

@@ -207,7 +207,13 @@ def _text(w: Walker, node: ast.expr) -> str:
     try:
         return format(plain if convert is None else convert(plain), spec)
     except (TypeError, ValueError) as error:
-        raise w.error(node.value, f"cannot format this: {error}", got=describe(value)) from None
+        raise w.error(
+            node.value,
+            f"cannot format this: {error}",
+            expected="a constant that the format fits",
+            got=describe(value),
+            remedy="correct the format, or leave it out",
+        ) from None
 
 
 @expression(ast.ListComp, ast.GeneratorExp)
@@ -245,6 +251,7 @@ def _comprehension_items(w: Walker, node: ast.expr) -> Iterator[object]:
         "a comprehension cannot go over this",
         expected="a tuple, or a range with constexpr bounds",
         got=describe(source),
+        remedy="make the bounds tl.constexpr, or use a `for` loop",
     )
 
 
@@ -256,5 +263,6 @@ def _static_test(w: Walker, node: ast.expr) -> bool:
             "the `if` of a comprehension must be known at compile time",
             expected="a constexpr",
             got=describe(test),
+            remedy="choose by element with tl.where",
         )
     return test

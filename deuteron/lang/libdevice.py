@@ -156,7 +156,12 @@ def mulhi(ctx: Context, x: Operand, y: Operand) -> Tensor:
     """The upper half of the product of two uint32 or two uint64."""
     a, b = arith.numbers(ctx, "mulhi", x, y)
     if a.dtype not in (uint32, uint64):
-        raise ctx.error("mulhi needs uint32 or uint64", got=str(a.dtype))
+        raise ctx.error(
+            "mulhi needs unsigned integers",
+            expected="uint32 or uint64",
+            got=str(a.dtype),
+            remedy="cast first, as in x.to(tl.uint32), or call tl.umulhi",
+        )
     return arith.umulhi(ctx, a, b)
 
 
@@ -208,7 +213,12 @@ def _reinterpret(name: str, source: DType, to: DType) -> Unary:
     def function(ctx: Context, x: Operand) -> Tensor:
         tensor = casts.to_tensor(ctx, x)
         if tensor.dtype != source:
-            raise ctx.error(f"{name} needs {source}", expected=str(source), got=str(tensor.dtype))
+            raise ctx.error(
+                f"{name} needs {source}",
+                expected=str(source),
+                got=str(tensor.dtype),
+                remedy="call x.to(dtype, bitcast=True) for other dtypes",
+            )
         return casts.bitcast(ctx, tensor, to)
 
     function.__name__ = name

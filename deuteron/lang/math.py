@@ -194,4 +194,5 @@ def _propagates(ctx: Context, mode: object) -> bool:
         "unknown propagate_nan",
         expected="tl.PropagateNan.NONE or tl.PropagateNan.ALL",
         got=repr(mode),
+        remedy="leave it out to drop NaN",
     )

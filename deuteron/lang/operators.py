@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, cast
 
+from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
 from deuteron.lang.context import Context
 from deuteron.lang.semantic import arith, casts, shape
@@ -134,6 +135,15 @@ def _fold(ctx: Context, symbol: str, *operands: object) -> object:
         ) from None
 
 
+_NO_OPERAND: Final = "use its parts, or another value"
+_OPERAND_REMEDIES: Final[Mapping[type, str]] = {
+    type(None): "guard what may be None with `if x is not None`",
+    str: "convert it before, outside of the kernel",
+    tuple: "take its items: t[0]",
+    DType: "call it to convert a value: tl.float32(x)",
+}
+
+
 def _operand(ctx: Context, symbol: str, value: object) -> Operand:
     plain = unwrap(value)
     if isinstance(plain, (Tensor, bool, int, float)):
@@ -142,7 +152,7 @@ def _operand(ctx: Context, symbol: str, value: object) -> Operand:
         f"`{symbol}` does not take this operand",
         expected="a tensor or a number",
         got=describe(value),
-        remedy="an argument that may be None needs an `if x is not None`" if plain is None else "",
+        remedy=_OPERAND_REMEDIES.get(type(cast(object, plain)), _NO_OPERAND),
     )
 
 
@@ -163,7 +173,12 @@ def attribute(ctx: Context, value: object, name: str) -> object:
     try:
         return wrap(getattr(plain, name))
     except AttributeError:
-        raise ctx.error(f"{describe(value)} has no attribute `{name}`") from None
+        raise ctx.error(
+            f"{describe(value)} has no attribute `{name}`",
+            expected="an attribute that it has",
+            got=f"`{name}`",
+            remedy="check the spelling, and whether the value is what it should be",
+        ) from None
 
 
 def _tensor_attribute(ctx: Context, tensor: Tensor, name: str) -> object:
@@ -194,4 +209,9 @@ def subscript(ctx: Context, value: object, items: object) -> object:
         plain: Any = value if _is_tuple(value) else unwrap(value)
         return wrap(plain[index])
     except (TypeError, IndexError, KeyError) as error:
-        raise ctx.error(f"cannot index {describe(value)}: {error}") from None
+        raise ctx.error(
+            f"cannot index this: {error}",
+            expected="a tuple, and an integer known at compile time",
+            got=f"{describe(value)} and {describe(index)}",
+            remedy="count the items with len; select from tensors with tl.where",
+        ) from None

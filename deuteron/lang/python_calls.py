@@ -23,23 +23,32 @@ PythonCall = Callable[[Walker, ast.Call, Args, Kwargs], object]
 PYTHON_CALLS: Final[dict[int, PythonCall]] = {}
 PYTHON_NAMES: Final[list[str]] = ["print"]
 
+_ANY: Final = 1 << 30
+
 
 def _means(function: object, low: int, high: int | None = None) -> Callable[[Any], PythonCall]:
     """Decorator: the meaning of a function of Python that takes `low` to `high` arguments."""
     name = getattr(function, "__name__", "")
     most = low if high is None else high
-    count = str(low) if most == low else f"{low} to {most}"
+    count = str(low) if most == low else f"{low} or more" if most == _ANY else f"{low} to {most}"
 
     def register(rule: Callable[[Walker, ast.Call, Args], object]) -> PythonCall:
         def call(w: Walker, node: ast.Call, args: Args, kwargs: Kwargs) -> object:
             if kwargs:
-                raise w.error(node, f"`{name}` takes no keyword arguments in a kernel")
+                raise w.error(
+                    node,
+                    f"`{name}` takes no keyword arguments in a kernel",
+                    expected="arguments by position",
+                    got=", ".join(f"{key}=…" for key in kwargs),
+                    remedy="leave the names out",
+                )
             if not low <= len(args) <= most:
                 raise w.error(
                     node,
                     f"`{name}` is called wrongly",
                     expected=f"{count} arguments",
                     got=str(len(args)),
+                    remedy=f"see help({name})",
                 )
             return rule(w, node, args)
 
@@ -49,9 +58,6 @@ def _means(function: object, low: int, high: int | None = None) -> Callable[[Any
         return call
 
     return register
-
-
-_ANY: Final = 1 << 30
 
 
 # -- numbers -----------------------------------------------------------------------------------
@@ -71,7 +77,13 @@ def _convert(function: Callable[[Any], object], remedy: str) -> None:
         try:
             return wrap(function(unwrap(args[0])))
         except (TypeError, ValueError, OverflowError) as error:
-            raise w.error(node, f"`{name}`: {error}", got=describe(args[0])) from None
+            raise w.error(
+                node,
+                f"`{name}`: {error}",
+                expected=f"a constant that `{name}` can convert",
+                got=describe(args[0]),
+                remedy="correct it",
+            ) from None
 
 
 _convert(int, "cast a tensor with x.to(tl.int32)")
@@ -118,7 +130,13 @@ def _fold(w: Walker, node: ast.Call, function: Callable[..., object], args: Args
     try:
         return wrap(function(*map(unwrap, args)))
     except (TypeError, ValueError) as error:
-        raise w.error(node, str(error), got=", ".join(map(describe, args))) from None
+        raise w.error(
+            node,
+            str(error),
+            expected="constants that Python can compute with",
+            got=", ".join(map(describe, args)),
+            remedy="correct them",
+        ) from None
 
 
 # -- tuples and ranges -------------------------------------------------------------------------
@@ -134,7 +152,13 @@ def call_len(w: Walker, node: ast.Call, args: Args) -> object:
 def _to_tuple(w: Walker, node: ast.Call, args: Args) -> object:
     value = args[0] if args else ()
     if not is_tuple(value):
-        raise w.error(node, "only a tuple can become a tuple", got=describe(value))
+        raise w.error(
+            node,
+            "only a tuple can become a tuple",
+            expected="a tuple",
+            got=describe(value),
+            remedy="write (x,) for a tuple of one",
+        )
     return tuple(value)
 
 
@@ -156,7 +180,13 @@ def call_isinstance(w: Walker, node: ast.Call, args: Args) -> object:
     try:
         return constexpr(isinstance(value, classes) or isinstance(unwrap(value), classes))
     except TypeError as error:
-        raise w.error(node, f"`isinstance`: {error}", got=describe(args[1])) from None
+        raise w.error(
+            node,
+            f"`isinstance`: {error}",
+            expected="a class, or a tuple of classes",
+            got=describe(args[1]),
+            remedy="compare values with ==",
+        ) from None
 
 
 @_means(getattr, 2, 3)
@@ -184,7 +214,13 @@ def call_hasattr(w: Walker, node: ast.Call, args: Args) -> object:
 def _attribute_name(w: Walker, node: ast.Call, args: Args) -> str:
     name = unwrap(args[1])
     if not isinstance(name, str):
-        raise w.error(node.args[1], "an attribute's name is a string", got=describe(args[1]))
+        raise w.error(
+            node.args[1],
+            "an attribute's name is a string",
+            expected="a string",
+            got=describe(args[1]),
+            remedy="write it in quotes",
+        )
     return name
 
 
@@ -206,6 +242,7 @@ def call_constexpr(w: Walker, node: ast.Call, args: Args) -> object:
         raise w.error(
             node,
             "a tensor cannot become a constexpr",
+            expected="a constant",
             got=describe(args[0]),
             remedy="a constexpr is known while the kernel is compiled: pass it as an argument",
         )

@@ -35,7 +35,10 @@ def _philox_constants(ctx: Context, dtype: DType) -> tuple[int, int, int, int]:
     constants = _WEYL_AND_MULTIPLIERS.get(dtype)
     if constants is None:
         raise ctx.error(
-            "Philox counts in 32 or 64 bits", expected="uint32 or uint64", got=f"{dtype}"
+            "Philox counts in 32 or 64 bits",
+            expected="uint32 or uint64",
+            got=f"{dtype}",
+            remedy="cast the counter, or call tl.philox, which does",
         )
     return constants
 
@@ -50,6 +53,7 @@ def _word_dtypes(ctx: Context, dtype: DType) -> tuple[DType, DType]:
             "random words have 32 or 64 bits",
             expected="int32, uint32, int64 or uint64",
             got=describe(dtype),
+            remedy="cast first, as in x.to(tl.uint32)",
         )
     return found
 

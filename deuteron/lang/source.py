@@ -147,6 +147,7 @@ def replace_source(kernel: JITFunction, text: str) -> None:
             function,
             "",
             "the new source is not a function definition",
+            (text.splitlines() or ["nothing"])[0],
             f"write `def {function.__name__}`",
         )
     _replaced[kernel] = source
@@ -176,6 +177,7 @@ def _read(function: FunctionType) -> Source:
             function,
             "",
             f"the source of `{function.__name__}` cannot be read",
+            str(error),
             "define kernels in a file (or a notebook cell), not in text given to exec",
         ) from error
     source = _parse(function, lines)
@@ -184,6 +186,7 @@ def _read(function: FunctionType) -> Source:
             function,
             lines[0].rstrip(),
             f"the source of `{function.__name__}` is not a function definition",
+            lines[0].strip(),
             "decorate a `def` with @jit; after editing a file, import it again",
         )
     return source
@@ -259,17 +262,21 @@ def _parse(function: FunctionType, lines: list[str]) -> Source | None:
     )
 
 
-def _error(function: FunctionType, line: str, message: str, remedy: str) -> CompilationError:
+def _error(
+    function: FunctionType, line: str, message: str, got: str, remedy: str
+) -> CompilationError:
     code = function.__code__
     loc = Loc(code.co_filename, code.co_firstlineno, 0, len(line), line, function.__name__)
-    return CompilationError(message, loc, remedy=remedy)
+    expected = f"`def {function.__name__}(…):` with named parameters, in a file"
+    return CompilationError(message, loc, expected=expected, got=got, remedy=remedy)
 
 
 def _parameters(function: FunctionType) -> Iterable[Parameter]:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             message = f"a kernel cannot take `**{parameter.name}`"
-            raise _error(function, "", message, "name the parameters, or pass a tuple")
+            got = f"**{parameter.name}"
+            raise _error(function, "", message, got, "name the parameters, or pass a tuple")
         constexpr = is_constexpr_annotation(parameter.annotation)
         yield Parameter(parameter.name, parameter.kind, parameter.default, constexpr)
 

@@ -98,7 +98,12 @@ def _widen_bfloat16(ctx: Context, input: Tensor) -> Tensor:
 def _positions(ctx: Context, input: Tensor, axis: int | None) -> Tensor:
     """For each element its place along the axis (None: in row-major order)."""
     if not isinstance(input, Tensor) or not input.shape:
-        raise ctx.error("a tile is needed to find an index in", got=describe(input))
+        raise ctx.error(
+            "a tile is needed to find an index in",
+            expected="a tile of one axis or more",
+            got=describe(input),
+            remedy="make a tile with tl.arange, tl.full or tl.load",
+        )
     if axis is None:
         return shape.reshape(ctx, shape.arange(ctx, 0, input.numel), input.shape)
     rank = len(input.shape)

@@ -16,7 +16,7 @@ R = TypeVar("R")
 DEPTH = 100_000
 """Python frames inside each other; an operation of an expression takes about five."""
 
-_STACK_BYTES = 512 << 20  # of address space: memory is used as deep as calls go
+_STACK_BYTES = 256 << 20  # of address space: memory is used as deep as calls go
 _one_at_a_time = threading.Lock()  # both settings are the process's
 
 

@@ -93,12 +93,14 @@ def compile_call(function: Callable[..., object], symbol: object, *names: str) -
     values["tiles"] = (values["float tile"], values["int tile"])
     for name, value in CONSTANTS.items():
         values[name] = wrap(value) if isinstance(value, tuple) else constexpr(value)
-    place = None
+    failure = None
     try:
         function(ctx, symbol, *(values[name] for name in names))
     except CompilationError as error:
-        place = error.loc
-    assert place in (None, CALL)
+        failure = error
+    if failure is not None:
+        assert failure.loc == CALL
+        assert all((failure.error_message, failure.expected, failure.got, failure.remedy)), failure
 
 
 def arguments(function: Any) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:

@@ -180,7 +180,7 @@ def _fold_operands(ctx: Context, name: str, operands: object) -> list[Tensor]:
         items = list(typing_cast("Sequence[object]", operands))
     tensors = [t for t in items if isinstance(t, Tensor) and t.shape]
     if not items or len(tensors) != len(items):
-        got = ", ".join(describe(i) for i in items)
+        got = ", ".join(describe(i) for i in items) or "an empty tuple"
         raise ctx.error(
             f"{name} needs a tile",
             expected="a tile of one axis or more",

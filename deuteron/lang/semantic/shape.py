@@ -315,7 +315,11 @@ def _check_same_element(ctx: Context, name: str, a: Tensor, b: Tensor) -> None:
             f"{name} needs one dtype",
             expected=str(a.dtype),
             got=str(b.dtype),
-            remedy=f"cast the second with .to(tl.{a.dtype})" if isinstance(a.dtype, DType) else "",
+            remedy=(
+                f"cast the second with .to(tl.{a.dtype})"
+                if isinstance(a.dtype, DType) and isinstance(b.dtype, DType)
+                else "load what pointers point to first, with tl.load"
+            ),
         )
 
 
