@@ -240,7 +240,7 @@ class _Emitter:
     def _if(self, node: If) -> None:
         for result in node.results:
             if result.type.shape:
-                self.chunks.buffers[result] = self.nests.tile(result)
+                self.nests.new_buffer(result)
 
         def side(block: Block) -> Sequence[Val]:
             with self.arena.scope():

@@ -45,13 +45,13 @@ def emit_dot(
     blocks = full_blocks + (rest > 0)
 
     def panel(j: Val, _: list[Val]) -> list[Val]:
-        panel_ptr = _offset(b, b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
-        columns = _offset(b, c_ptr, j, plan.nr * plan.acc.storage_bytes)
+        panel_ptr = b.strided(b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
+        columns = b.strided(c_ptr, j, plan.nr * plan.acc.storage_bytes)
         bias = _bias_correction(b, plan, panel_ptr)
 
         def block(i: Val, rows: int) -> None:
-            a_block = _offset(b, a_ptr, i, plan.mr * plan.lda * elem_bytes(plan.a_elem))
-            c_block = _offset(b, columns, i, plan.mr * plan.ldc * plan.acc.storage_bytes)
+            a_block = b.strided(a_ptr, i, plan.mr * plan.lda * elem_bytes(plan.a_elem))
+            c_block = b.strided(columns, i, plan.mr * plan.ldc * plan.acc.storage_bytes)
             number = b.add(b.mul(j, b.const(blocks, j.type)), i)
             kernel = _Block(b, plan, rows, number, blocks * plan.panels, prefetch)
             kernel.emit(a_block, panel_ptr, c_block, bias, zero_init)
@@ -194,7 +194,7 @@ def _bias_correction(b: Builder, plan: DotPlan, panel: Val) -> list[Val]:
     bias = b.const(plan.a_bias, _operand_type(plan))
 
     def step(i: Val, sums: list[Val]) -> list[Val]:
-        row = _load_row(b, plan, _offset(b, panel, i, _row_bytes(plan)))
+        row = _load_row(b, plan, b.strided(panel, i, _row_bytes(plan)))
         return [_multiply_add(b, plan, s, bias, v) for s, v in zip(sums, row, strict=True)]
 
     zeros = [Val("zeroinitializer", _acc_type(plan))] * _vectors(plan)
@@ -229,11 +229,6 @@ def _vector_bytes(plan: DotPlan) -> int:
 def _row_bytes(plan: DotPlan) -> int:
     """Bytes of one step's row of a panel."""
     return plan.nr * plan.pack * elem_bytes(plan.b_elem)
-
-
-def _offset(b: Builder, pointer: Val, index: Val, stride_bytes: int) -> Val:
-    """pointer + index * stride_bytes."""
-    return b.gep("i8", pointer, b.mul(index, b.const(stride_bytes, index.type)))
 
 
 def _at(b: Builder, pointer: Val, distance_bytes: int) -> Val:

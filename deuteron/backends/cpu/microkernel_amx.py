@@ -39,20 +39,18 @@ def emit_dot_amx(
     b.globals[CONFIG] = _configuration()
     b.do(f"call void @llvm.x86.ldtilecfg(ptr @{CONFIG})")
     full, rest = divmod(plan.m, 2 * TILE_ROWS)
-    pitch = b.const(plan.lda * elem_bytes(plan.a_elem), I64)
-    two_tiles = b.const(2 * TILE_ROWS, I64)
     count = (full + (rest > 0)) * plan.panels
 
     def blocks(i: Val, rows: int) -> None:
         """A block of rows stays in the first-level cache while it meets every panel."""
-        a_block = b.gep("i8", a_ptr, b.mul(b.mul(i, two_tiles), pitch))
-        c_rows = _moved(b, c_ptr, i, 2 * TILE_ROWS * plan.ldc * plan.acc.storage_bytes)
+        a_block = b.strided(a_ptr, i, 2 * TILE_ROWS * plan.lda * elem_bytes(plan.a_elem))
+        c_rows = b.strided(c_ptr, i, 2 * TILE_ROWS * plan.ldc * plan.acc.storage_bytes)
 
         def panel(j: Val, _: list[Val]) -> list[Val]:
-            panel_ptr = _moved(b, b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
-            c_block = _moved(b, c_rows, j, plan.nr * plan.acc.storage_bytes)
+            panel_ptr = b.strided(b_ptr, j, plan.panel_elements * elem_bytes(plan.b_elem))
+            c_block = b.strided(c_rows, j, plan.nr * plan.acc.storage_bytes)
             number = b.add(b.mul(i, b.const(plan.panels, I64)), j)
-            kernel = _Block(b, plan, rows, pitch, number, count, prefetch)
+            kernel = _Block(b, plan, rows, number, count, prefetch)
             kernel.emit(a_block, panel_ptr, c_block, zero_init)
             return []
 
@@ -76,7 +74,6 @@ class _Block:
     b: Builder
     plan: DotPlan
     rows: int
-    pitch: Val
     number: Val
     count: int
     prefetch: Sequence[PrefetchRows]
@@ -93,26 +90,27 @@ class _Block:
                     self._call("tilezero", [self._register(r, q)])
                 else:
                     self._load(self._register(r, q), self._c_tile(c, r, q), c_pitch)
-        second = self.b.gep("i8", a, self.b.mul(self.pitch, self.b.const(TILE_ROWS, I64)))
-        rows = [a, second][: self.rows]
-        counted_loop(self.b, "k", self.plan.k // TILE_K, lambda i, _: self._step(i, rows, panel))
+        counted_loop(self.b, "k", self.plan.k // TILE_K, lambda i, _: self._step(i, a, panel))
         for r in range(self.rows):
             for q in range(self.columns):
                 tile = self._c_tile(c, r, q)
                 self._call("tilestored64", [self._register(r, q), tile, c_pitch])
 
-    def _step(self, i: Val, rows: Sequence[Val], panel: Val) -> list[Val]:
+    def _step(self, i: Val, a: Val, panel: Val) -> list[Val]:
         steps = self.plan.k // TILE_K
         unit = self.b.add(self.b.mul(self.number, self.b.const(steps, I64)), i)
         for tile in self.prefetch:
             emit_prefetch_share(self.b, tile, unit, steps * self.count)
         b_pitch = self.columns * TILE_BYTES
-        b_at = _moved(self.b, panel, i, TILE_ROWS * b_pitch)
+        b_at = self.b.strided(panel, i, TILE_ROWS * b_pitch)
         for q in range(self.columns):
             at = self.b.gep("i8", b_at, q * TILE_BYTES)
             self._load(FIRST_B + q, at, self.b.const(b_pitch, I64))
-        for r, start in enumerate(rows):
-            self._load(FIRST_A + r, _moved(self.b, start, i, TILE_BYTES), self.pitch)
+        a_pitch = self.plan.lda * elem_bytes(self.plan.a_elem)
+        a_at = self.b.strided(a, i, TILE_BYTES)
+        for r in range(self.rows):
+            at = self.b.gep("i8", a_at, r * TILE_ROWS * a_pitch)
+            self._load(FIRST_A + r, at, self.b.const(a_pitch, I64))
             for q in range(self.columns):
                 self._call("tdpbf16ps", [self._register(r, q), FIRST_A + r, FIRST_B + q])
         return []
@@ -131,12 +129,6 @@ class _Block:
         """A tile instruction; register numbers are immediates."""
         values = [a if isinstance(a, Val) else self.b.const(a, I8) for a in args]
         self.b.call(None, f"llvm.x86.{name}", values)
-
-
-def _moved(b: Builder, pointer: Val, index: Val, stride_bytes: int) -> Val:
-    if index.text == "0":
-        return pointer
-    return b.gep("i8", pointer, b.mul(index, b.const(stride_bytes, I64)))
 
 
 def _configuration() -> str:

@@ -282,6 +282,10 @@ class Builder:
         lanes = pointer.type.lanes or (index.type.lanes if isinstance(index, Val) else 0)
         return self.emit(f"getelementptr {elem}, {pointer}, {shown}", LType("ptr", lanes))
 
+    def strided(self, pointer: Val, index: Val, stride_bytes: int) -> Val:
+        """pointer + index * stride_bytes."""
+        return self.gep("i8", pointer, self.mul(index, self.const(stride_bytes, index.type)))
+
     def load(self, type: LType, pointer: Val, align: int) -> Val:
         return self.emit(f"load {type}, {pointer}, align {align}", type)
 
