@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from deuteron.backends.cpu.index import Index
 from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.nests import Nests
-from deuteron.backends.cpu.registers import (
+from deuteron.backends.llvm.builder import Builder, LType, Val
+from deuteron.backends.llvm.registers import (
     narrow_float,
     register_elem,
     storage_elem,
     to_register,
     to_storage,
 )
-from deuteron.backends.llvm.builder import Builder, LType, Val
 from deuteron.dtypes import DType, bfloat16
 from deuteron.ir import Op
 

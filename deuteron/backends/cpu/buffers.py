@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
-from deuteron.backends.cpu.registers import elem_bytes, storage_elem
+from deuteron.backends.llvm.registers import elem_bytes, storage_elem
 from deuteron.ir import Type
 
 LINE_BYTES = 64

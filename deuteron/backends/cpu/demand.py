@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deuteron.backends.cpu.elementwise import ELEMENTWISE_OPS, cost
 from deuteron.backends.cpu.index import keeps_axes
+from deuteron.backends.llvm.elementwise import ELEMENTWISE_OPS, cost
 from deuteron.dtypes import bfloat16
 from deuteron.ir import Op, Value, node_blocks
 from deuteron.ir.axis_info import AxisFacts

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from deuteron.backends.cpu.dot_plan import DotPlan
 from deuteron.backends.cpu.loops import counted_loop
-from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
+from deuteron.backends.llvm.registers import elem_bytes
 from deuteron.dtypes import DType
 from deuteron.errors import InternalError
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.cpu.target import CpuTarget
+from deuteron.backends.llvm.registers import elem_bytes
 from deuteron.dtypes import (
     DType,
     bfloat16,

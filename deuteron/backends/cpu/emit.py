@@ -20,11 +20,11 @@ from deuteron.backends.cpu.microkernel_amx import emit_dot_amx
 from deuteron.backends.cpu.nests import Nests
 from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.prefetch import PrefetchRows
-from deuteron.backends.cpu.registers import storage_elem, to_register
 from deuteron.backends.cpu.scans import Scans
 from deuteron.backends.cpu.singles import Singles, Sites
 from deuteron.backends.cpu.steps import Group, Pack, Single
 from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
+from deuteron.backends.llvm.registers import storage_elem, to_register
 from deuteron.dtypes import int1
 from deuteron.ir import For, If, Op, Reduce, Scan, Type, Value, While
 from deuteron.ir.nodes import Block

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from deuteron.backends.cpu.chunks import Chunks
 from deuteron.backends.cpu.index import Index
-from deuteron.backends.cpu.registers import register_elem
 from deuteron.backends.llvm.builder import LType, Val
+from deuteron.backends.llvm.registers import register_elem
 from deuteron.dtypes import int_range
 from deuteron.ir import Op, Reduce
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from deuteron.backends.cpu.buffers import Buffer
 from deuteron.backends.cpu.index import ZERO, Index
 from deuteron.backends.cpu.levels import Placed
-from deuteron.backends.cpu.registers import (
+from deuteron.backends.llvm.builder import I64, LType, Val
+from deuteron.backends.llvm.registers import (
     elem_bytes,
     register_elem,
     storage_elem,
     to_register,
     to_storage,
 )
-from deuteron.backends.llvm.builder import I64, LType, Val
 from deuteron.ir import Element, Op, Value
 
 if TYPE_CHECKING:

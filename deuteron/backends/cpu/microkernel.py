@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from deuteron.backends.cpu.dot_plan import Compute, DotPlan
 from deuteron.backends.cpu.loops import counted_loop
 from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
-from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
+from deuteron.backends.llvm.registers import elem_bytes
 from deuteron.errors import InternalError
 
 # Steps of K in one turn of the innermost loop; up to UNROLL_WHOLE steps there is no loop.  Not so

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from deuteron.backends.cpu.dot_plan import TILE_K, TILE_ROWS, DotPlan
 from deuteron.backends.cpu.loops import counted_loop
 from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
-from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.llvm.builder import I8, I64, Builder, LType, Val
+from deuteron.backends.llvm.registers import elem_bytes
 
 TILE_BYTES = 64
 CONFIG = "amx_tiles"

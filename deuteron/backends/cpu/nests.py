@@ -13,9 +13,9 @@ from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.masks import Extent, held_masks, is_linear
 from deuteron.backends.cpu.nest_body import NestBody, PackKey
 from deuteron.backends.cpu.planner import Plan
-from deuteron.backends.cpu.registers import elem_bytes
 from deuteron.backends.cpu.steps import Assign, Fold, Group, Keep, Pack, Sink, Store
 from deuteron.backends.llvm.builder import I64, Val
+from deuteron.backends.llvm.registers import elem_bytes
 from deuteron.ir import Op, Value
 
 # Below these costs of one chunk of all sinks, four or two chunks are written side by side.

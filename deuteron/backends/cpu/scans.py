@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from deuteron.backends.cpu.index import Coord, Index
 from deuteron.backends.cpu.nests import Nests
-from deuteron.backends.cpu.registers import register_elem
 from deuteron.backends.llvm.builder import I64, LType, Val
+from deuteron.backends.llvm.registers import register_elem
 from deuteron.ir import Scan
 
 

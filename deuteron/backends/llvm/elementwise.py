@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from deuteron.backends.cpu.registers import (
+from deuteron.backends.llvm.builder import Builder, Val
+from deuteron.backends.llvm.math import emit_math
+from deuteron.backends.llvm.registers import (
     convert,
     narrow_float,
     storage_elem,
     to_register,
     to_storage,
 )
-from deuteron.backends.llvm.builder import Builder, Val
-from deuteron.backends.llvm.math import emit_math
 from deuteron.dtypes import DType, bfloat16, float16, float32, float64
 from deuteron.ir import Op
 from deuteron.ir.optable import COMPARISONS, FLOAT_BINARY, FLOAT_UNARY
