@@ -15,10 +15,10 @@ from contextlib import contextmanager
 
 from deuteron.backends.cpu.buffers import Buffer
 from deuteron.backends.cpu.index import Coord, Index, permuted, reshaped, without_axis
-from deuteron.backends.cpu.levels import Levels, Placed
 from deuteron.backends.cpu.memory import Memory
 from deuteron.backends.llvm.builder import I32, I64, Builder, LType, Val
 from deuteron.backends.llvm.elementwise import emit_op
+from deuteron.backends.llvm.levels import Levels, Placed
 from deuteron.backends.llvm.registers import register_elem
 from deuteron.dtypes import float32
 from deuteron.errors import InternalError

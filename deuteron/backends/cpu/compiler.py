@@ -11,13 +11,13 @@ from deuteron.backends.cpu.buffers import elem_bytes
 from deuteron.backends.cpu.emit import emit
 from deuteron.backends.cpu.kernel_info import KernelInfo, ParamInfo
 from deuteron.backends.cpu.planner import Plan, is_memory_write
-from deuteron.backends.cpu.pointers import PointerRoots
 from deuteron.backends.cpu.target import CpuTarget, host_target
 from deuteron.backends.cpu.widen_dots import widen_dots
 from deuteron.backends.llvm.compile import Machine, compile_object
 from deuteron.backends.llvm.registers import storage_elem
 from deuteron.errors import OutOfResources
 from deuteron.ir import Function, Op, Value, format_function, walk
+from deuteron.ir.pointer_roots import PointerRoots
 from deuteron.passes import pipeline
 
 SCRATCH_LIMIT_BYTES = 256 << 20

@@ -13,7 +13,6 @@ from deuteron.backends.cpu.buffers import Arena
 from deuteron.backends.cpu.chunks import Chunks
 from deuteron.backends.cpu.dot_plan import Compute
 from deuteron.backends.cpu.index import ZERO, Coord, Index
-from deuteron.backends.cpu.levels import Levels, Placed
 from deuteron.backends.cpu.lookahead import next_tiles
 from deuteron.backends.cpu.microkernel import emit_dot
 from deuteron.backends.cpu.microkernel_amx import emit_dot_amx
@@ -24,6 +23,7 @@ from deuteron.backends.cpu.scans import Scans
 from deuteron.backends.cpu.singles import Singles, Sites
 from deuteron.backends.cpu.steps import Group, Pack, Single
 from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
+from deuteron.backends.llvm.levels import Levels, Placed
 from deuteron.backends.llvm.registers import storage_elem, to_register
 from deuteron.dtypes import int1
 from deuteron.ir import For, If, Op, Reduce, Scan, Type, Value, While

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from deuteron.backends.cpu.chunks import Chunks
 from deuteron.backends.cpu.index import Coord, Index
-from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.prefetch import PrefetchRows
 from deuteron.backends.llvm.builder import Val
+from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import elem_bytes, storage_elem
 from deuteron.ir import For, Op, Value
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from deuteron.backends.cpu.buffers import Buffer
 from deuteron.backends.cpu.index import ZERO, Index
-from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.llvm.builder import I64, LType, Val
+from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import (
     elem_bytes,
     register_elem,

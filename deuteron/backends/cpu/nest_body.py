@@ -16,9 +16,9 @@ from deuteron.backends.cpu.dot_pack import (
 )
 from deuteron.backends.cpu.folds import Accumulators
 from deuteron.backends.cpu.index import ZERO, Coord, Index, without_axis
-from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.steps import Assign, Fold, Group, Keep, Pack, Sink, Store
 from deuteron.backends.llvm.builder import Builder, Val
+from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import to_storage
 from deuteron.ir import Value
 

@@ -9,12 +9,12 @@ from deuteron.backends.cpu.buffers import Arena, Buffer, row_major
 from deuteron.backends.cpu.chunks import Chunks
 from deuteron.backends.cpu.dot_pack import emit_clear_padding
 from deuteron.backends.cpu.index import ZERO, Coord, Index
-from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.masks import Extent, held_masks, is_linear
 from deuteron.backends.cpu.nest_body import NestBody, PackKey
 from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.steps import Assign, Fold, Group, Keep, Pack, Sink, Store
 from deuteron.backends.llvm.builder import I64, Val
+from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import elem_bytes
 from deuteron.ir import Op, Value
 

@@ -17,12 +17,12 @@ from math import prod
 from deuteron.backends.cpu.demand import Demand
 from deuteron.backends.cpu.dot_plan import DotPlan, plan_dot
 from deuteron.backends.cpu.grouping import Grouper
-from deuteron.backends.cpu.pointers import PointerRoots
 from deuteron.backends.cpu.steps import BlockPlan, Group, Step
 from deuteron.backends.cpu.target import CpuTarget
 from deuteron.ir import OPS, Effect, For, Function, If, Op, Reduce, Scan, Value, While
 from deuteron.ir.axis_info import AxisFacts
 from deuteron.ir.nodes import Block, Node, node_blocks, node_operands
+from deuteron.ir.pointer_roots import PointerRoots
 from deuteron.passes.simplify import constant_of
 
 # A value that costs less than this many vector additions is computed again rather than kept.

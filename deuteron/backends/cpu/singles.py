@@ -10,9 +10,9 @@ from deuteron.backends.cpu.atomics import write_atomic
 from deuteron.backends.cpu.buffers import Buffer, row_major
 from deuteron.backends.cpu.index import ZERO, Index
 from deuteron.backends.cpu.kernel_info import AssertSite, PrintSite
-from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.nests import Nests
 from deuteron.backends.llvm.builder import I64, LType, Val
+from deuteron.backends.llvm.levels import Placed
 from deuteron.ir import Op, Value
 
 

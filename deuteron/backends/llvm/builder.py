@@ -96,6 +96,8 @@ class Builder:
     def __init__(self, block: str = "entry") -> None:
         self.code = Code(block)
         self.declares: dict[str, str] = {}
+        # Whether the target rounds to bfloat16 in hardware (`fptrunc` is then one instruction).
+        self.native_bf16 = False
         # Module-level constants: name to definition without the name.
         self.globals: dict[str, str] = {}
         self._next = 0

@@ -44,6 +44,8 @@ def to_register(b: Builder, stored: Val, element: Element) -> Val:
     """A value as loaded from memory, as it is held in registers."""
     if element is int1:
         return b.icmp("ne", stored, b.const(0, stored.type))
+    if element is bfloat16 and b.native_bf16:
+        return b.convert("fpext", b.bitcast(stored, "bfloat"), "float")
     if element is bfloat16:
         wide = b.convert("zext", stored, "i32")
         return b.bitcast(b.shl(wide, b.const(16, wide.type)), "float")
@@ -56,6 +58,8 @@ def to_storage(b: Builder, value: Val, element: Element) -> Val:
     """A value held in registers, as it is stored to memory."""
     if element is int1:
         return b.convert("zext", value, "i8")
+    if element is bfloat16 and b.native_bf16:
+        return b.bitcast(b.convert("fptrunc", value, "bfloat"), "i16")
     if element is bfloat16:
         bits = b.bitcast(value, "i32")
         return b.convert("trunc", b.lshr(bits, b.const(16, bits.type)), "i16")
@@ -67,6 +71,8 @@ def to_storage(b: Builder, value: Val, element: Element) -> Val:
 # -- rounding to narrow floats --------------------------------------------------------------
 def round_bf16(b: Builder, value: Val, *, toward_zero: bool = False) -> Val:
     """A float rounded to bfloat16 (to nearest even, or truncated), still as a float."""
+    if b.native_bf16 and not toward_zero:
+        return b.convert("fpext", b.convert("fptrunc", value, "bfloat"), "float")
     bits = b.bitcast(value, "i32")
     mask = b.const(BF16_MASK, bits.type)
     if toward_zero:

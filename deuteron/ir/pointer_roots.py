@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from deuteron.ir import For, Function, If, Op, Value, While, walk
+from deuteron.ir.nodes import For, Function, If, Op, Value, While, walk
 
 # Pointers that these make come from elsewhere.
 _OPAQUE = frozenset({"load", "int_to_ptr"})
