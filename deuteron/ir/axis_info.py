@@ -287,6 +287,29 @@ def _divides_runs(facts: AxisFacts, op: Op, axis: int) -> bool:
     return uniform and facts.signs.never_negative(left)
 
 
+def _compare(facts: AxisFacts, op: Op) -> AxisInfo:
+    """A run against one number goes the same way all along where both are multiples of its length.
+
+    `x < n` and `x >= n` for a run x, `n > x` and `n <= x`; not `x <= n`, which splits the run at n.
+    """
+    left, right = (facts.of(o) for o in op.operands)
+    constancy: list[int] = []
+    for a in range(op.result.type.rank):
+        same = gcd(left.constancy[a], right.constancy[a])
+        if op.name in ("lt", "ge") and left.contiguity[a] > 1:
+            same = max(same, _stepwise(left, right, a))
+        if op.name in ("gt", "le") and right.contiguity[a] > 1:
+            same = max(same, _stepwise(right, left, a))
+        constancy.append(same)
+    return AxisInfo((1,) * op.result.type.rank, tuple(constancy), 1)
+
+
+def _stepwise(run: AxisInfo, bound: AxisInfo, axis: int) -> int:
+    """How many neighbours of a run along an axis are on the same side of a bound."""
+    known = gcd(run.contiguity[axis], run.divisibility, bound.divisibility)
+    return _power_of_two(gcd(known, bound.constancy[axis]))
+
+
 def _select(facts: AxisFacts, op: Op) -> AxisInfo:
     condition, left, right = (facts.of(o) for o in op.operands)
     rank = op.result.type.rank
@@ -325,6 +348,7 @@ _RULES: dict[str, Callable[[AxisFacts, Op], AxisInfo]] = {
     "idiv": _idiv,
     "irem": _irem,
     "select": _select,
+    **dict.fromkeys(("lt", "le", "gt", "ge"), _compare),
     "program_id": _program_id,
     "num_programs": _program_id,
 }
