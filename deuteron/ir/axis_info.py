@@ -306,7 +306,8 @@ def _compare(facts: AxisFacts, op: Op) -> AxisInfo:
 
 def _stepwise(run: AxisInfo, bound: AxisInfo, axis: int) -> int:
     """How many neighbours of a run along an axis are on the same side of a bound."""
-    known = gcd(run.contiguity[axis], run.divisibility, bound.divisibility)
+    alone = [c if a == axis else 1 for a, c in enumerate(run.contiguity)]
+    known = gcd(run.contiguity[axis], _at_runs(run, alone, 1), _start(bound))
     return _power_of_two(gcd(known, bound.constancy[axis]))
 
 
