@@ -4,13 +4,17 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench clean help
+# What holds a torch made for this machine's GPU; nothing is installed into it.
+GPU_PYTHON ?= python3
+
+.PHONY: demo test check bench gpu clean help
 
 help:
 	@echo "make demo    install into $(VENV), compile the demo kernels and run them"
 	@echo "make test    install what the tests need and run them"
 	@echo "make check   lint, format, types and house rules"
 	@echo "make bench   measure against NumPy and torch; rows and plot in benchmarks/results/"
+	@echo "make gpu     tests, examples and benchmark on this machine's NVIDIA GPU, by GPU_PYTHON"
 	@echo "make clean   remove $(VENV) and everything that was built"
 
 demo: $(VENV)/.core
@@ -28,6 +32,14 @@ check: $(VENV)/.dev
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/cpu.py --json benchmarks/results/cpu.json $(ARGS)
 	$(BIN)/python benchmarks/plot.py benchmarks/results/cpu.json benchmarks/results/cpu.png
+
+gpu: export PYTHONPATH := $(CURDIR)
+gpu:
+	$(GPU_PYTHON) -m pytest tests/gpu -rs $(ARGS)
+	for example in examples/[0-9]*.py; do \
+	    $(GPU_PYTHON) $$example --device cuda || exit 1; \
+	done
+	$(GPU_PYTHON) benchmarks/gpu.py --json benchmarks/results/gpu.json
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -52,6 +52,15 @@ def device_asserts() -> bool:
     return _flag("DEUTERON_DEVICE_ASSERT")
 
 
+def cuda_sync() -> bool:
+    """True when DEUTERON_CUDA_SYNC is set, or CUDA's own CUDA_LAUNCH_BLOCKING.
+
+    Every launch on a GPU then waits for its kernel, so that an error is raised where it was made.
+    Set it before the first launch: a kernel that has been launched without goes on so.
+    """
+    return _flag("DEUTERON_CUDA_SYNC") or _flag("CUDA_LAUNCH_BLOCKING")
+
+
 def print_autotuning() -> bool:
     """True when DEUTERON_PRINT_AUTOTUNING is set: say which config won and how long it took."""
     return _flag("DEUTERON_PRINT_AUTOTUNING")

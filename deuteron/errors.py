@@ -6,6 +6,7 @@
     │   │   └── CompileTimeAssertionFailure   a `static_assert` did not hold
     │   ├── LaunchError              in the call: arguments, grid, options
     │   ├── OutOfResources           the kernel needs more than the machine has (scratch, …)
+    │   ├── DeviceError              a GPU or its driver is missing, refuses, or stopped a kernel
     │   ├── DeviceAssertionError     a `device_assert` did not hold while the kernel ran
     │   └── OutOfBoundsError         a checked kernel touched memory outside its arrays
     └── InternalError                ours; please report it
@@ -197,6 +198,20 @@ class OutOfResources(UserError):
         if remedy:
             text += f"\n  remedy:   {remedy}"
         super().__init__(_placed(loc, text))
+
+
+class DeviceError(UserError, RuntimeError):
+    """A GPU or its driver is not there, refuses what was asked, or stopped a kernel.
+
+    The message begins with the place of the call.  `code` is the driver's name of the error, such
+    as CUDA_ERROR_ILLEGAL_ADDRESS; empty when it did not come from there.
+    """
+
+    def __init__(self, message: str, *, code: str = "") -> None:
+        self.error_message = message
+        self.code = code
+        self.loc = call_site()
+        super().__init__(_placed(self.loc, message))
 
 
 class DeviceAssertionError(UserError, AssertionError):

@@ -7,6 +7,7 @@ infinity, which vanishes both in the maximum and in the sum.
 """
 
 import numpy as np
+from devices import chosen_device, empty_like, fetch, place
 
 import deuteron as dn
 import deuteron.language as tl
@@ -28,7 +29,7 @@ def softmax_kernel(out_ptr, x_ptr, row_stride, n_rows, n_cols, BLOCK: tl.constex
 def softmax(x):
     """Softmax over the last axis of a contiguous 2-D array."""
     n_rows, n_cols = x.shape
-    out = np.empty_like(x)
+    out = empty_like(x)
     grid = (min(n_rows, 64),)
     block = dn.next_power_of_2(n_cols)
     softmax_kernel[grid](out, x, n_cols, n_rows, n_cols, BLOCK=block)
@@ -42,13 +43,14 @@ def reference(x):
     return numerator / numerator.sum(axis=1, keepdims=True)
 
 
-def main():
+def main(device="cpu"):
     rng = np.random.default_rng(0)
     for shape in ((1823, 781), (5, 1), (64, 128)):
         x = 10 * rng.standard_normal(shape, dtype=np.float32)
-        np.testing.assert_allclose(softmax(x), reference(x), rtol=2e-5, atol=1e-7)
+        got = fetch(softmax(place(x, device)))
+        np.testing.assert_allclose(got, reference(x), rtol=2e-5, atol=1e-7)
     print("02 fused softmax: 1823x781, 5x1 and 64x128 agree with NumPy")
 
 
 if __name__ == "__main__":
-    main()
+    main(chosen_device())

@@ -7,6 +7,7 @@ the tile is still in registers.  `autotune` times the configs once for each (M, 
 """
 
 import numpy as np
+from devices import chosen_device, empty, fetch, place, strides, tolerance
 
 import deuteron as dn
 import deuteron.language as tl
@@ -61,24 +62,28 @@ def matmul_kernel(
 def matmul(a, b, activation=""):
     """activation(a @ b); any strides, so transposed views are fine."""
     (m, k), n = a.shape, b.shape[1]
-    c = np.empty((m, n), a.dtype)
-    strides = [s // x.itemsize for x in (a, b, c) for s in x.strides]
+    c = empty(a, (m, n))
+    steps = (*strides(a), *strides(b), *strides(c))
     grid = lambda meta: (dn.cdiv(m, meta["BLOCK_M"]) * dn.cdiv(n, meta["BLOCK_N"]),)  # noqa: E731
-    matmul_kernel[grid](a, b, c, m, n, k, *strides, ACTIVATION=activation)
+    matmul_kernel[grid](a, b, c, m, n, k, *steps, ACTIVATION=activation)
     return c
 
 
-def main():
+def main(device="cpu"):
     rng = np.random.default_rng(0)
-    for dtype, tolerance in ((np.float32, 1e-4), (np.float16, 5e-2)):
+    for dtype, atol in ((np.float32, 1e-4), (np.float16, 5e-2)):
+        close = tolerance(device, 1e-3, atol)
         a = rng.standard_normal((300, 200)).astype(dtype)
         b = rng.standard_normal((170, 200)).astype(dtype).T
         expected = a.astype(np.float64) @ b.astype(np.float64)
-        np.testing.assert_allclose(matmul(a, b), expected, rtol=1e-3, atol=tolerance)
+        on_device = place(a, device), place(b, device)
+        got = fetch(matmul(*on_device))
+        np.testing.assert_allclose(got, expected, **close)
         bent = np.where(expected >= 0, expected, 0.01 * expected)
-        np.testing.assert_allclose(matmul(a, b, "leaky_relu"), bent, rtol=1e-3, atol=tolerance)
+        got = fetch(matmul(*on_device, "leaky_relu"))
+        np.testing.assert_allclose(got, bent, **close)
     print("03 matmul: 300x200 @ 200x170 in float32 and float16 agrees with NumPy")
 
 
 if __name__ == "__main__":
-    main()
+    main(chosen_device())

@@ -6,6 +6,7 @@ seed alone is kept, and the backward pass draws the very same mask again.
 """
 
 import numpy as np
+from devices import chosen_device, empty_like, fetch, place
 
 import deuteron as dn
 import deuteron.language as tl
@@ -22,8 +23,8 @@ def dropout_kernel(x_ptr, out_ptr, n, p, seed, BLOCK: tl.constexpr):
 
 def dropout(x, p, seed):
     """Zero each element with probability `p` and scale the rest by 1/(1-p)."""
-    out = np.empty_like(x)
-    dropout_kernel[(dn.cdiv(x.size, 1024),)](x, out, x.size, p, seed, BLOCK=1024)
+    out = empty_like(x)
+    dropout_kernel[(dn.cdiv(len(x), 1024),)](x, out, len(x), p, seed, BLOCK=1024)
     return out
 
 
@@ -32,20 +33,21 @@ def dropout_grad(grad, p, seed):
     return dropout(grad, p, seed)
 
 
-def main():
+def main(device="cpu"):
     n, p = 100_000, 0.3
     x = np.random.default_rng(0).standard_normal(n, dtype=np.float32)
-    out = dropout(x, p, seed=123)
+    there = place(x, device)
+    out = fetch(dropout(there, p, seed=123))
     kept = out != 0
     np.testing.assert_allclose(out[kept], x[kept].astype(np.float64) / (1 - p), rtol=1e-6)
     # Five standard deviations of a binomial count: a wrong generator misses it, luck does not.
     assert abs(kept.sum() - n * (1 - p)) < 5 * np.sqrt(n * p * (1 - p)), kept.sum()
-    assert np.array_equal(out, dropout(x, p, seed=123)), "one seed must give one mask"
-    assert not np.array_equal(out, dropout(x, p, seed=124)), "another seed, another mask"
-    grad = dropout_grad(np.ones_like(x), p, seed=123)
+    assert np.array_equal(out, fetch(dropout(there, p, seed=123))), "one seed must give one mask"
+    assert not np.array_equal(out, fetch(dropout(there, p, seed=124))), "another seed, another mask"
+    grad = fetch(dropout_grad(place(np.ones_like(x), device), p, seed=123))
     assert np.array_equal(grad != 0, kept), "the backward mask must be the forward mask"
     print(f"04 dropout: {kept.mean():.1%} of {n:,} kept at p = {p}, repeatable from the seed")
 
 
 if __name__ == "__main__":
-    main()
+    main(chosen_device())

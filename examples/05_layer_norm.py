@@ -7,6 +7,7 @@ partial rows.  No locks, and the order of the additions is always the same.
 """
 
 import numpy as np
+from devices import chosen_device, empty, empty_like, fetch, place
 
 import deuteron as dn
 import deuteron.language as tl
@@ -61,21 +62,23 @@ def sum_rows_kernel(part_ptr, out_ptr, n, ROWS: tl.constexpr, BLOCK: tl.constexp
     tl.store(out_ptr + cols, tl.sum(part, axis=0), mask=cols < n)
 
 
-def main():
+def main(device="cpu"):
     rows, n, eps, programs = 151, 1000, 1e-5, 16
     rng = np.random.default_rng(0)
     x, dy = rng.standard_normal((2, rows, n), dtype=np.float32)
     w, b = rng.standard_normal((2, n), dtype=np.float32)
-    y, dx = np.empty_like(x), np.empty_like(x)
-    mean, rstd = np.empty((2, rows), np.float32)
-    parts = np.empty((2, programs, n), np.float32)
-    dw, db = np.empty((2, n), np.float32)
+    x_in, dy_in, w_in, b_in = (place(v, device) for v in (x, dy, w, b))
+    y, dx = empty_like(x_in), empty_like(x_in)
+    mean, rstd = empty(x_in, (2, rows))
+    parts = empty(x_in, (2, programs, n))
+    dw, db = empty(x_in, (2, n))
     block = dn.next_power_of_2(n)
-    forward_kernel[(rows,)](x, w, b, y, mean, rstd, n, eps, BLOCK=block)
-    backward_kernel[(programs,)](x, w, dy, mean, rstd, dx, *parts, rows, n, BLOCK=block)
+    forward_kernel[(rows,)](x_in, w_in, b_in, y, mean, rstd, n, eps, BLOCK=block)
+    backward_kernel[(programs,)](x_in, w_in, dy_in, mean, rstd, dx, *parts, rows, n, BLOCK=block)
     for part, out in zip(parts, (dw, db), strict=True):
         sum_rows_kernel[(dn.cdiv(n, 128),)](part, out, n, ROWS=programs, BLOCK=128)
 
+    y, dx, dw, db = (fetch(v) for v in (y, dx, dw, db))
     x, dy, w = (v.astype(np.float64) for v in (x, dy, w))
     r = 1 / np.sqrt(x.var(axis=1, keepdims=True) + eps)
     x_hat, g = (x - x.mean(axis=1, keepdims=True)) * r, w * dy
@@ -88,4 +91,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(chosen_device())

@@ -7,6 +7,7 @@ rebuilds any block of probabilities: a program holds one block of keys and meets
 """
 
 import numpy as np
+from devices import chosen_device, empty, empty_like, fetch, place, tolerance
 
 import deuteron as dn
 import deuteron.language as tl
@@ -22,8 +23,7 @@ def forward_kernel(
     q_at = (head * n + rows)[:, None] * D + d[None, :]
     q = tl.load(q_ptr + q_at, mask=rows[:, None] < n, other=0.0)
     acc = tl.zeros((M, D), tl.float32)
-    top = tl.full((M,), float("-inf"), tl.float32)
-    total = tl.zeros((M,), tl.float32)
+    top, total = tl.full((M,), float("-inf"), tl.float32), tl.zeros((M,), tl.float32)
     end = tl.minimum(start + M, n) if CAUSAL else n
     for lo in range(0, end, N):
         cols = lo + tl.arange(0, N)
@@ -54,8 +54,7 @@ def backward_kernel(
     kv_at = (head * n + cols)[:, None] * D + d[None, :]
     k = tl.load(k_ptr + kv_at, mask=cols[:, None] < n, other=0.0)
     v = tl.load(v_ptr + kv_at, mask=cols[:, None] < n, other=0.0)
-    dk = tl.zeros((N, D), tl.float32)
-    dv = tl.zeros((N, D), tl.float32)
+    dk, dv = tl.zeros((N, D), tl.float32), tl.zeros((N, D), tl.float32)
     for lo in range(start // M * M if CAUSAL else 0, n, M):
         rows = lo + tl.arange(0, M)
         q_at = (head * n + rows)[:, None] * D + d[None, :]
@@ -75,15 +74,16 @@ def backward_kernel(
     tl.store(dv_ptr + kv_at, dv, mask=cols[:, None] < n)
 
 
-def main():
+def main(device="cpu"):
     heads, n, d = 3, 200, 32
     q, k, v, do = np.random.default_rng(0).standard_normal((4, heads, n, d), dtype=np.float32)
     for causal in (False, True):
-        o, dk, dv = (np.empty_like(q) for _ in range(3))
-        dq, lse = np.zeros_like(q), np.empty((heads, n), np.float32)
+        *qkv, do_in, dq = (place(x, device) for x in (q, k, v, do, np.zeros_like(q)))
+        o, dk, dv = (empty_like(dq) for _ in range(3))
+        lse = empty(dq, (heads, n))
         shape = {"n": n, "scale": d**-0.5, "CAUSAL": causal, "M": 64, "N": 32, "D": d}
-        forward_kernel[(dn.cdiv(n, 64), heads)](q, k, v, o, lse, **shape)
-        backward_kernel[(dn.cdiv(n, 32), heads)](q, k, v, o, do, lse, dq, dk, dv, **shape)
+        forward_kernel[(dn.cdiv(n, 64), heads)](*qkv, o, lse, **shape)
+        backward_kernel[(dn.cdiv(n, 32), heads)](*qkv, o, do_in, lse, dq, dk, dv, **shape)
 
         s = np.einsum("hmd,hnd->hmn", q, k, dtype=np.float64) * d**-0.5
         p = np.exp(np.where(np.tri(n, dtype=bool) | (not causal), s, -np.inf))
@@ -92,9 +92,9 @@ def main():
         ds = p * (dp - (p * dp).sum(axis=2, keepdims=True)) * d**-0.5
         wanted = (p @ v, ds @ k, ds.transpose(0, 2, 1) @ q, p.transpose(0, 2, 1) @ do)
         for got, want in zip((o, dq, dk, dv), wanted, strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-3, atol=2e-5)
+            np.testing.assert_allclose(fetch(got), want, **tolerance(device, 1e-3, 2e-5))
     print(f"06 flash attention: o, dq, dk, dv of {heads}x{n}x{d}, full and causal, agree")
 
 
 if __name__ == "__main__":
-    main()
+    main(chosen_device())

@@ -8,6 +8,7 @@ A libdevice function is called like any other, on tiles or scalars, and fuses wi
 import math
 
 import numpy as np
+from devices import chosen_device, empty_like, fetch, place
 
 import deuteron as dn
 import deuteron.language as tl
@@ -46,28 +47,31 @@ def softplus_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 def apply(kernel, x, **options):
     """Run an elementwise kernel over `x`."""
-    out = np.empty_like(x)
-    kernel[(dn.cdiv(x.size, 1024),)](x, out, x.size, **options, BLOCK=1024)
+    out = empty_like(x)
+    kernel[(dn.cdiv(len(x), 1024),)](x, out, len(x), **options, BLOCK=1024)
     return out
 
 
-def main():
+def main(device="cpu"):
+    def run(kernel, x, **options):
+        return fetch(apply(kernel, place(x, device), **options))
+
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, 98_432).astype(np.float32)
     wide = x.astype(np.float64)
-    np.testing.assert_allclose(apply(asin_kernel, x), np.arcsin(wide), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(run(asin_kernel, x), np.arcsin(wide), rtol=1e-5, atol=1e-7)
 
     x *= 12
     wide = x.astype(np.float64)
     erf = np.vectorize(math.erf)(wide / math.sqrt(2))
     tanh = np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
     close = {"rtol": 2e-5, "atol": 2e-6}
-    exact, fast = apply(gelu_kernel, x, TANH=False), apply(gelu_kernel, x, TANH=True)
+    exact, fast = run(gelu_kernel, x, TANH=False), run(gelu_kernel, x, TANH=True)
     np.testing.assert_allclose(exact, 0.5 * wide * (1 + erf), **close)
     np.testing.assert_allclose(fast, 0.5 * wide * (1 + tanh), **close)
-    np.testing.assert_allclose(apply(softplus_kernel, x), np.logaddexp(0, wide), **close)
+    np.testing.assert_allclose(run(softplus_kernel, x), np.logaddexp(0, wide), **close)
     print("07 libdevice: asin, gelu by erf and by tanh, softplus by log1p agree with NumPy")
 
 
 if __name__ == "__main__":
-    main()
+    main(chosen_device())

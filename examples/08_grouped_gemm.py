@@ -6,6 +6,7 @@ the tiles of all products among themselves like cards, so no program waits for a
 """
 
 import numpy as np
+from devices import address, chosen_device, empty, fetch, place, tolerance
 
 import deuteron as dn
 import deuteron.language as tl
@@ -46,30 +47,34 @@ def grouped_matmul_kernel(
 
 def addresses(arrays):
     """The addresses of float32 arrays, as an array that a kernel can read."""
-    return np.array([x.ctypes.data for x in arrays], np.int64)
+    return np.array([address(x) for x in arrays], np.int64)
 
 
-def grouped_matmul(lefts, rights, programs=16):
+def grouped_matmul(lefts, rights, programs=16, device="cpu"):
     """[a @ b for a, b in zip(lefts, rights)] for contiguous float32 matrices, in one launch."""
     pairs = list(zip(lefts, rights, strict=True))
-    outs = [np.empty((a.shape[0], b.shape[1]), np.float32) for a, b in pairs]
+    outs = [empty(a, (a.shape[0], b.shape[1])) for a, b in pairs]
     sizes = np.array([(a.shape[0], b.shape[1], a.shape[1]) for a, b in pairs], np.int32)
+    tables = (addresses(lefts), addresses(rights), addresses(outs), sizes)
     grouped_matmul_kernel[(programs,)](
-        addresses(lefts), addresses(rights), addresses(outs), sizes, len(pairs),
+        *(place(table, device) for table in tables), len(pairs),
         BLOCK_M=32, BLOCK_N=32, BLOCK_K=32,
     )  # fmt: skip
     return outs
 
 
-def main():
+def main(device="cpu"):
     rng = np.random.default_rng(0)
     shapes = [(128, 96, 64), (1, 200, 30), (77, 33, 129), (256, 32, 32)]
     lefts = [rng.standard_normal((m, k), dtype=np.float32) for m, _, k in shapes]
     rights = [rng.standard_normal((k, n), dtype=np.float32) for _, n, k in shapes]
-    for a, b, c in zip(lefts, rights, grouped_matmul(lefts, rights), strict=True):
-        np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+    lefts_in, rights_in = ([place(x, device) for x in side] for side in (lefts, rights))
+    products = grouped_matmul(lefts_in, rights_in, device=device)
+    close = tolerance(device, 1e-4, 1e-4)
+    for a, b, c in zip(lefts, rights, products, strict=True):
+        np.testing.assert_allclose(fetch(c), a.astype(np.float64) @ b, **close)
     print(f"08 grouped gemm: {len(shapes)} products of different shapes agree with NumPy")
 
 
 if __name__ == "__main__":
-    main()
+    main(chosen_device())

@@ -20,9 +20,12 @@ from rich.text import Text
 
 from deuteron import __version__, config
 from deuteron.backends.cpu.target import CpuTarget, host_target
+from deuteron.backends.cuda.driver import MULTIPROCESSORS, Device, driver, driver_problem
+from deuteron.backends.cuda.target import CudaTarget
 from deuteron.backends.llvm.object_cache import cache_info
 from deuteron.cli.console import output_console
 from deuteron.cli.machine import cpu_model, package_version
+from deuteron.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ def facts() -> Iterator[Fact]:
     yield from _software()
     yield from _processor(target)
     yield from (_feature(target, *row) for row in FEATURES)
+    yield from _gpus()
     yield _threads()
     yield from _cache()
     yield from _modes()
@@ -69,7 +73,7 @@ def _software() -> Iterator[Fact]:
     if torch is None:
         yield Fact("torch", "off", "not installed; needed only to pass torch tensors", off=True)
     else:
-        yield Fact("torch", torch, "its CPU tensors are taken without a copy")
+        yield Fact("torch", torch, "its tensors are taken without a copy")
 
 
 def _llvm_version() -> str:
@@ -131,6 +135,25 @@ def _feature(
     if has(target):
         return Fact(name, "on", use)
     return Fact(name, "off", without, off=True)
+
+
+def _gpus() -> Iterator[Fact]:
+    if problem := driver_problem():
+        yield Fact("gpu driver", "off", f"{problem}; needed only for arrays on a GPU", off=True)
+        return
+    count = driver().device_count
+    yield Fact("gpu driver", f"CUDA {driver().version}", "its newest CUDA version")
+    yield from (_gpu(driver().device(ordinal)) for ordinal in range(count))
+
+
+def _gpu(device: Device) -> Fact:
+    name = f"cuda:{device.ordinal}"
+    size = f"{device.attribute(MULTIPROCESSORS)} SMs, {device.memory_bytes / 1e9:.0f} GB"
+    try:
+        target = CudaTarget.of_capability(*device.capability)
+    except UserError as error:
+        return Fact(name, f"off ({device.name})", str(error).split("\n")[0], off=True)
+    return Fact(name, device.name, f"{size}; kernels are compiled for {target.arch}")
 
 
 def _threads() -> Fact:

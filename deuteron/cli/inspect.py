@@ -1,19 +1,23 @@
 """`deuteron inspect FILE.py:KERNEL`: what becomes of a kernel on its way to machine code.
 
 Nothing is run: the kernel is compiled for stand-in arguments whose types come from `--signature`
-or are guessed.
+or are guessed.  It is compiled for this CPU, or with `--target` for a GPU, which need not be here.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from deuteron.backends.cuda.kernel_info import KernelInfo
+from deuteron.backends.cuda.target import CudaTarget
 from deuteron.cli import UsageError
 from deuteron.cli.console import output_console
 from deuteron.cli.kernels import find_kernel, jit_function
@@ -21,17 +25,52 @@ from deuteron.cli.signature import Argument, render, stand_in_arguments
 from deuteron.ir import Function
 from deuteron.ir.text import format_function
 from deuteron.passes.pipeline import trace
+from deuteron.runtime.cuda_backend import CudaBackend, texts_of
 from deuteron.runtime.jit import JITFunction
-from deuteron.runtime.options import parse_options
+from deuteron.runtime.options import LaunchOptions, parse_options
 from deuteron.runtime.parameters import bind
 from deuteron.runtime.specialize import specialize
 
-Show = Callable[[Console, JITFunction, Mapping[str, Argument]], None]
+
+@dataclass(frozen=True)
+class Subject:
+    """The kernel that is inspected, its stand-in arguments, and the GPU it is compiled for."""
+
+    kernel: JITFunction
+    stand_ins: Mapping[str, Argument]
+    target: CudaTarget | None
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        return tuple(argument.value for argument in self.stand_ins.values())
+
+    @cached_property
+    def lowered(self) -> tuple[Function, LaunchOptions]:
+        """The front end's IR.  Nothing is compiled, so that it can be seen when that fails."""
+        name, params = self.kernel.__name__, self.kernel.params
+        bound = bind(name, params, self.values, {})
+        options = parse_options(bound.options, self.kernel.debug, f"kernel {name}")
+        request = specialize(name, params, bound.values, options)
+        return self.kernel.frontend.lower(self.kernel, request.spec), options
+
+    @cached_property
+    def compiled(self) -> Mapping[str, str | bytes]:
+        """What `kernel.asm` has; of a GPU's kernel without loading it anywhere."""
+        if self.target is None:
+            return self.kernel.warmup(*self.values, grid=(1,)).asm
+        image = CudaBackend(self.target).compile(*self.lowered)
+        texts = texts_of(KernelInfo.from_json(image.metadata))
+        return {kind: make() for kind, make in texts.items()}
+
+
+Show = Callable[[Console, Subject], None]
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve `deuteron inspect`."""
-    parts = _parts(arguments.show)
+    target = CudaTarget(arguments.target) if arguments.target else None
+    shows = CPU_PARTS if target is None else GPU_PARTS
+    parts = _parts(arguments.show, shows)
     kernel = find_kernel(arguments.kernel)
     stand_ins = stand_in_arguments(kernel, arguments.signature)
     console = output_console()
@@ -39,61 +78,58 @@ def run(arguments: argparse.Namespace) -> int:
     _note(console, render(stand_ins))
     if guessed := [name for name, argument in stand_ins.items() if argument.guessed]:
         _note(console, f"guessed: {', '.join(guessed)}; --signature sets them")
+    subject = Subject(jit_function(kernel), stand_ins, target)
     for part in parts:
-        PARTS[part](console, jit_function(kernel), stand_ins)
+        shows[part](console, subject)
     return 0
 
 
-def _parts(text: str) -> list[str]:
+def _parts(text: str | None, shows: Mapping[str, Show]) -> list[str]:
+    """The parts asked for; all but the final IR, which is the last of `passes`, by default."""
+    if text is None:
+        return [part for part in shows if part != "ir"]
     parts = [part.strip() for part in text.split(",") if part.strip()]
     for part in parts:
-        if part not in PARTS:
-            raise UsageError(f"--show cannot show `{part}`\n  expected: {', '.join(PARTS)}")
+        if part not in shows:
+            raise UsageError(f"--show cannot show `{part}`\n  expected: {', '.join(shows)}")
     return parts
 
 
-def _show_source(console: Console, kernel: JITFunction, stand_ins: Mapping[str, Argument]) -> None:
+def _show_source(console: Console, subject: Subject) -> None:
     _title(console, "source")
-    _code(console, kernel.src, "python")
+    _code(console, subject.kernel.src, "python")
 
 
-def _show_passes(console: Console, kernel: JITFunction, stand_ins: Mapping[str, Argument]) -> None:
+def _show_passes(console: Console, subject: Subject) -> None:
     before = ""
-    for name, function in trace(_lower(kernel, stand_ins)):
+    for name, function in trace(subject.lowered[0]):
         text = format_function(function)
         _title(console, f"IR after {name}")
         _code(console, text if text != before else "unchanged", "")
         before = text
 
 
-def _lower(kernel: JITFunction, stand_ins: Mapping[str, Argument]) -> Function:
-    """The front end's IR.  Nothing is compiled, so that it can be seen when that fails."""
-    bound = bind(kernel.__name__, kernel.params, _values(stand_ins), {})
-    options = parse_options(bound.options, kernel.debug, f"kernel {kernel.__name__}")
-    request = specialize(kernel.__name__, kernel.params, bound.values, options)
-    return kernel.frontend.lower(kernel, request.spec)
+def _show_compiled(kind: str, title: str, lexer: str, console: Console, subject: Subject) -> None:
+    text = subject.compiled[kind]
+    _title(console, title)
+    _code(console, str(text), lexer)
 
 
-def _show_asm(part: str, title: str, lexer: str) -> Show:
-    def show(console: Console, kernel: JITFunction, stand_ins: Mapping[str, Argument]) -> None:
-        compiled = kernel.warmup(*_values(stand_ins), grid=(1,))
-        _title(console, title)
-        _code(console, compiled.asm[part], lexer)
-
-    return show
-
-
-PARTS: dict[str, Show] = {
+CPU_PARTS: dict[str, Show] = {
     "source": _show_source,
-    "ir": _show_asm("ir", "IR", ""),
+    "ir": partial(_show_compiled, "ir", "IR", ""),
     "passes": _show_passes,
-    "llvm": _show_asm("llir", "LLVM IR", "llvm"),
-    "asm": _show_asm("asm", "assembly", "gas"),
+    "llvm": partial(_show_compiled, "llir", "LLVM IR", "llvm"),
+    "asm": partial(_show_compiled, "asm", "assembly", "gas"),
 }
-
-
-def _values(stand_ins: Mapping[str, Argument]) -> tuple[Any, ...]:
-    return tuple(argument.value for argument in stand_ins.values())
+GPU_PARTS: dict[str, Show] = {
+    "source": _show_source,
+    "ir": partial(_show_compiled, "ir", "IR", ""),
+    "passes": _show_passes,
+    "layouts": partial(_show_compiled, "layouts", "layouts", ""),
+    "llvm": partial(_show_compiled, "llir", "LLVM IR", "llvm"),
+    "ptx": partial(_show_compiled, "ptx", "PTX", "ptx"),
+}
 
 
 def _title(console: Console, title: str) -> None:

@@ -22,7 +22,8 @@ from deuteron.errors import DeuteronError
 def build_parser() -> argparse.ArgumentParser:
     """The grammar of the command line."""
     parser = argparse.ArgumentParser(
-        prog="deuteron", description="Tile kernels in Python, compiled for this CPU."
+        prog="deuteron",
+        description="Tile kernels in Python, compiled for this CPU and NVIDIA GPUs.",
     )
     parser.add_argument("--version", action="version", version=f"deuteron {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -35,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     _describe_inspect(
         commands.add_parser(
             "inspect",
-            help="show what becomes of a kernel: source, IR after each pass, LLVM, assembly",
+            help="show what becomes of a kernel: source, IR after each pass, LLVM, assembly or PTX",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
@@ -53,7 +54,8 @@ def _describe_inspect(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  deuteron inspect deuteron.ops.softmax:softmax_kernel\n"
         "  deuteron inspect examples/01_vector_add.py:add_kernel --show asm\n"
-        "  deuteron inspect my.py:add --signature '*fp32,*fp32,*fp32,i32,BLOCK=1024'"
+        "  deuteron inspect my.py:add --signature '*fp32,*fp32,*fp32,i32,BLOCK=1024'\n"
+        "  deuteron inspect my.py:add --target sm_90a --show layouts,ptx"
     )
     parser.add_argument("kernel", metavar="FILE.py:KERNEL", help="or package.module:KERNEL")
     parser.add_argument(
@@ -64,10 +66,16 @@ def _describe_inspect(parser: argparse.ArgumentParser) -> None:
         "for an exact value) and NAME=VALUE for constexprs; what is left out is guessed",
     )
     parser.add_argument(
+        "--target",
+        metavar="SM",
+        default="",
+        help="compile for NVIDIA GPUs of this architecture (sm_80, sm_90a, …); none is needed here",
+    )
+    parser.add_argument(
         "--show",
         metavar="PARTS",
-        default="source,passes,llvm,asm",
-        help="comma list of source, ir, passes, llvm, asm (default: %(default)s)",
+        help="comma list of source, ir, passes, llvm, asm; for a GPU source, ir, passes, layouts, "
+        "llvm, ptx (default: all but ir)",
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from deuteron.dtypes import DType
-from deuteron.ir.nodes import Function, Op, Value
+from deuteron.ir.nodes import Block, For, Function, Op, Value, walk
 from deuteron.ir.signs import Signs
 from deuteron.ir.types import Type
 
@@ -52,6 +52,8 @@ class AxisFacts:
     def __init__(self, function: Function) -> None:
         self._known: dict[Value, AxisInfo] = {}
         self.signs = Signs(function)
+        loops = (node for node in walk(function.body) if isinstance(node, For))
+        self._loops = {loop.body: loop for loop in loops}
         for param, attrs in zip(function.params, function.param_attrs, strict=True):
             self._known[param] = AxisInfo((), (), attrs.get("divisibility", 1))
 
@@ -59,9 +61,30 @@ class AxisFacts:
         known = self._known.get(value)
         if known is None:
             op = value.op
-            known = self._infer(op, value) if op is not None else self._default(value)
+            known = self._infer(op, value) if op is not None else self._argument(value)
             self._known[value] = known
         return known
+
+    def _argument(self, value: Value) -> AxisInfo:
+        """A loop's index, or a scalar that it carries: what divides the start and every step."""
+        loop = self._loops.get(value.owner) if isinstance(value.owner, Block) else None
+        if loop is None or value.type.shape:
+            return self._default(value)
+        if value.index == 0:
+            bounds = (self.of(loop.lower), self.of(loop.step))
+            return _uniform(value.type, gcd(*(bound.divisibility for bound in bounds)))
+        self._known[value] = self._default(value)  # for steps that depend on it
+        after = loop.body.yields[value.index - 1].op
+        if after is None or after.name not in ("add", "sub", "addptr"):
+            return self._default(value)
+        left, right = after.operands
+        if right is value and after.name == "add":
+            left, right = right, left
+        if left is not value:
+            return self._default(value)
+        unit = value.type.pointee.storage_bytes if value.type.is_pointer else 1
+        step = min(self.of(right).divisibility * unit, MAX_DIVISIBILITY)
+        return _uniform(value.type, gcd(self.of(loop.inits[value.index - 1]).divisibility, step))
 
     def _default(self, value: Value) -> AxisInfo:
         return _uniform(value.type, 1) if not value.type.shape else _unknown(value.type)

@@ -274,9 +274,10 @@ def dot(
 
     (M, K) @ (K, N), or with one batch axis in front of each.  The operands have one dtype: int8,
     uint8 (result int32), float8, float16 (float32, or float16 by `out_dtype`), bfloat16, float32
-    (float32) or float64.  `input_precision` ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6") says
-    how far float32 operands may be rounded on hardware that gains from it; "ieee", the default,
-    is not at all.  `max_num_imprecise_acc` is accepted and has no effect here.
+    (float32) or float64.  `input_precision` says how far float32 operands may be rounded on
+    hardware that gains from it: "tf32", the default, to 10 bits of mantissa, "tf32x3" and "bf16x3"
+    to about 21, "ieee" and "bf16x6" not at all.  CPUs round nothing, GPUs do as they are told.
+    `max_num_imprecise_acc` is accepted and has no effect here.
     """
     return contract.dot(
         ctx,

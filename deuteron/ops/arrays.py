@@ -45,6 +45,13 @@ def strides(array: Array) -> tuple[int, ...]:
     return tuple(foreign.stride())
 
 
+def on_gpu(array: Array) -> bool:
+    """True for an array in an NVIDIA GPU's memory."""
+    if isinstance(array, dn.TensorWrapper):
+        return on_gpu(array.base)
+    return getattr(getattr(array, "device", None), "type", "cpu") == "cuda"
+
+
 def empty(like: Array, shape: Sequence[int]) -> Array:
     """An uninitialised array of that shape, of the library and dtype of `like`."""
     if isinstance(like, dn.TensorWrapper):

@@ -9,10 +9,12 @@ from typing import no_type_check
 import deuteron.language as tl
 from deuteron import cdiv, jit, next_power_of_2
 from deuteron.errors import LaunchError
-from deuteron.ops.arrays import Array, empty_like, require_contiguous, require_shape, size
+from deuteron.ops.arrays import Array, empty_like, on_gpu, require_contiguous, require_shape, size
 
 MAX_BLOCK_M = 256
 BLOCK_N = 128
+GPU_MAX_BLOCK_M = 128
+GPU_BLOCK_N = 64
 LOG2_E = 1.4426950408889634
 
 
@@ -83,9 +85,11 @@ def attention(
         require_contiguous("attention", name, array)
     factor = float(head_size) ** -0.5 if scale is None else scale
     heads = size(q) // max(1, n_queries * head_size)
-    block_m = min(MAX_BLOCK_M, max(16, next_power_of_2(n_queries)))
+    most, block_n = (GPU_MAX_BLOCK_M, GPU_BLOCK_N) if on_gpu(q) else (MAX_BLOCK_M, BLOCK_N)
+    block_m = min(most, max(16, next_power_of_2(n_queries)))
     attention_kernel[(cdiv(n_queries, block_m), heads)](
         q, k, v, out, n_queries, n_keys, factor * LOG2_E,
-        CAUSAL=causal, BLOCK_M=block_m, BLOCK_N=BLOCK_N, D=head_size,
+        CAUSAL=causal, BLOCK_M=block_m, BLOCK_N=block_n, D=head_size,
+        num_warps=8 if block_m > 64 else 4,
     )  # fmt: skip
     return out

@@ -5,16 +5,18 @@ from typing import no_type_check
 
 import deuteron.language as tl
 from deuteron import cdiv, get_num_threads, jit
-from deuteron.ops.arrays import Array, empty, require_shape, strides
+from deuteron.ops.arrays import Array, empty, on_gpu, require_shape, strides
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Block sizes of one launch."""
+    """Block sizes of one launch, and what a GPU gives each program."""
 
     m: int
     n: int
     k: int
+    num_warps: int = 4
+    num_stages: int = 3
 
 
 # From large to small.  A large block amortises packing and fits the level-2 cache; a small one
@@ -35,6 +37,15 @@ BLOCKS_BF16 = (
     Blocks(64, 64, 64),
     Blocks(32, 32, 32),
 )
+# On a GPU the accumulators lie in registers, so that blocks are smaller than a CPU's.
+BLOCKS_GPU = (
+    Blocks(128, 256, 64, num_warps=8, num_stages=4),
+    Blocks(128, 128, 64, num_warps=4, num_stages=4),
+    Blocks(64, 64, 64),
+    Blocks(32, 32, 32),
+)
+BLOCKS_GPU_FLOAT32 = (Blocks(128, 128, 32, num_warps=8), Blocks(64, 64, 32), Blocks(32, 32, 32))
+GPU_PROGRAMS = 66  # blocks that fill half of a large GPU are large enough
 GROUP_M = 8
 
 
@@ -92,10 +103,18 @@ def matmul(a: Array, b: Array, out: Array | None = None, blocks: Blocks | None =
     require_shape("matmul", "b", b, (k, n))
     require_shape("matmul", "out", out, (m, n))
     if blocks is None:
-        table = BLOCKS_BF16 if "bfloat16" in str(a.dtype) else BLOCKS
-        blocks = choose_blocks(m, n, get_num_threads(), table)
+        blocks = _default_blocks(a, m, n)
     matmul_kernel[(cdiv(m, blocks.m) * cdiv(n, blocks.n),)](
         a, b, out, m, n, k, *strides(a), *strides(b), *strides(out),
         BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, GROUP_M=GROUP_M,
+        num_warps=blocks.num_warps, num_stages=blocks.num_stages,
     )  # fmt: skip
     return out
+
+
+def _default_blocks(a: Array, m: int, n: int) -> Blocks:
+    dtype = str(a.dtype)
+    if on_gpu(a):
+        table = BLOCKS_GPU_FLOAT32 if "float32" in dtype else BLOCKS_GPU
+        return choose_blocks(m, n, GPU_PROGRAMS // 2, table)
+    return choose_blocks(m, n, get_num_threads(), BLOCKS_BF16 if "bfloat16" in dtype else BLOCKS)

@@ -1,10 +1,12 @@
 """What may be an array argument, and what compiled code needs to know of it.
 
     numpy.ndarray                any layout; the pointer is the address of element 0
-    torch.Tensor                 on the CPU; torch is never imported from here
+    torch.Tensor                 on the CPU or a GPU; torch is never imported from here
     TensorWrapper                another array under another dtype, made by `reinterpret`
     __array_interface__          any object that has it
-    __dlpack__                   any object that has it, on the CPU
+    __cuda_array_interface__     any object that has it and says which stream it is used on (CuPy)
+    __dlpack__                   any object that has it, on the CPU or a GPU
+    __cuda_array_interface__     any other object that has it
     MockTensor                   a dtype only, for `warmup`
 
 Arrays of ml_dtypes (bfloat16, float8_e5m2, float8_e4m3fn) are NumPy arrays known by their dtype's
@@ -15,8 +17,8 @@ once a call with their like went through here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -26,14 +28,17 @@ from deuteron.errors import LaunchError
 from deuteron.runtime import dlpack
 
 CPU = "cpu"
+CUDA = "cuda"  # a GPU is called "cuda:0", "cuda:1", …
+ANYWHERE = ""  # of what stands for an array: on whatever device the others are
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayArgument:
     """An array as an argument.
 
-    `address` is that of element 0; its elements lie in the bytes [first, last).  `owner` keeps the
-    memory alive.
+    `address` is that of element 0; its elements lie in the bytes [first, last) of `device`.
+    `owner` keeps the memory alive.  `stream` is that on which its library uses it on a GPU, if it
+    says so.
     """
 
     address: int
@@ -43,6 +48,7 @@ class ArrayArgument:
     writable: bool = True
     device: str = CPU
     owner: object = None
+    stream: int | None = None
 
     def overlaps(self, other: ArrayArgument) -> bool:
         """True when they share bytes, or may, without beginning at one address."""
@@ -70,9 +76,13 @@ class TensorWrapper:
 
 @dataclass(frozen=True, slots=True)
 class MockTensor:
-    """Stands for an aligned array of a dtype where nothing is run, as in `warmup`."""
+    """Stands for an aligned array of a dtype where nothing is run, as in `warmup`.
+
+    `device` is "cpu", "cuda:0", …, or "" for wherever the other arguments are.
+    """
 
     dtype: DType
+    device: str = ANYWHERE
 
 
 def reinterpret(tensor: Any, dtype: DType | str) -> TensorWrapper:
@@ -139,17 +149,24 @@ def _describe(value: object, where: str) -> ArrayArgument | None:
         base = _describe(value.base, where)
         return base and _retyped(base, value.dtype)
     if isinstance(value, MockTensor):
-        return ArrayArgument(0, value.dtype, 0, 0)
+        return ArrayArgument(0, value.dtype, 0, 0, device=value.device)
     if isinstance(value, (type, np.generic)):
         return None
     if hasattr(value, "__array_interface__"):
         view = np.asarray(cast(Any, value))
         return _numpy(view, where)
-    if hasattr(value, "__dlpack__"):
+    return _foreign(value, where)
+
+
+def _foreign(value: object, where: str) -> ArrayArgument | None:
+    """An array by DLPack, or by the CUDA array interface where that says more."""
+    packs = hasattr(value, "__dlpack__")
+    if packs and dlpack.device_of(value)[0] != dlpack.CUDA:
         return _dlpack(value, where)
-    if hasattr(value, "__cuda_array_interface__"):
-        return ArrayArgument(0, integer(8), 0, 0, device="cuda", owner=value)
-    return None
+    interface: dict[str, Any] | None = getattr(value, "__cuda_array_interface__", None)
+    if interface is not None and (not packs or interface.get("stream") is not None):
+        return _cuda(value, interface, where)
+    return _dlpack(value, where) if packs else None
 
 
 def _numpy(array: np.ndarray[Any, Any], where: str) -> ArrayArgument:
@@ -174,6 +191,17 @@ def _known_numpy_dtype(dtype: np.dtype[Any], where: str) -> DType:
     return found
 
 
+def lies_on_gpu(value: object) -> bool:
+    """True for an array on a GPU, without a look at the rest of it."""
+    if isinstance(value, TensorWrapper):
+        return lies_on_gpu(value.base)
+    if is_torch_tensor(value):
+        return cast(Any, value).device.type == CUDA
+    if hasattr(value, "__dlpack_device__"):
+        return dlpack.device_of(value)[0] == dlpack.CUDA
+    return hasattr(value, "__cuda_array_interface__")
+
+
 def is_torch_tensor(value: object) -> bool:
     """True for a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
@@ -182,8 +210,9 @@ def is_torch_tensor(value: object) -> bool:
 
 def _torch(tensor: Any, where: str) -> ArrayArgument:
     dtype = _known_dtype(str(tensor.dtype).removeprefix("torch."), where)
-    if tensor.device.type != CPU:
-        return ArrayArgument(0, dtype, 0, 0, device=str(tensor.device), owner=tensor)
+    device = str(tensor.device)
+    if tensor.device.type not in (CPU, CUDA):
+        return ArrayArgument(0, dtype, 0, 0, device=device, owner=tensor)
     try:
         address, strides = int(tensor.data_ptr()), tuple(tensor.stride())
     except RuntimeError as error:  # sparse, fake and functional tensors
@@ -195,26 +224,53 @@ def _torch(tensor: Any, where: str) -> ArrayArgument:
         ) from error
     item = dtype.storage_bytes
     first, last = _extent(address, tuple(tensor.shape), [s * item for s in strides], item)
-    return ArrayArgument(address, dtype, first, last, owner=tensor)
+    return ArrayArgument(address, dtype, first, last, device=device, owner=tensor)
 
 
 def _dlpack(value: Any, where: str) -> ArrayArgument:
     tensor = dlpack.read(value, where)
-    if tensor.device not in (dlpack.CPU, dlpack.CPU_PINNED):
+    if tensor.capsule is None:
         return ArrayArgument(0, integer(8), 0, 0, device=tensor.device_name, owner=value)
     dtype = _known_dtype(tensor.dtype_name, where)
     item = dtype.storage_bytes
     strides = [stride * item for stride in tensor.strides]
     first, last = _extent(tensor.address, tensor.shape, strides, item)
-    return ArrayArgument(
-        tensor.address, dtype, first, last, tensor.writable, owner=(value, tensor.capsule)
-    )
+    owner = (value, tensor.capsule)
+    device = tensor.device_name
+    return ArrayArgument(tensor.address, dtype, first, last, tensor.writable, device, owner)
+
+
+def _cuda(value: object, interface: Mapping[str, Any], where: str) -> ArrayArgument:
+    """An array by version 2 or 3 of Numba's CUDA array interface."""
+    dtype = _cuda_dtype(value, str(interface["typestr"]), where)
+    address, read_only = interface["data"]
+    shape, item = tuple(interface["shape"]), dtype.storage_bytes
+    steps = interface.get("strides") or [item * step for step in dlpack.row_major(shape)]
+    first, last = _extent(address, shape, steps, item)
+    device, stream = f"{CUDA}:{_gpu_of(value, address)}", interface.get("stream")
+    return ArrayArgument(address, dtype, first, last, not read_only, device, value, stream)
+
+
+def _cuda_dtype(value: object, typestr: str, where: str) -> DType:
+    native = np.dtype(typestr)
+    if native.kind == "V" and hasattr(value, "dtype"):  # ml_dtypes has no typestr of its own
+        native = np.dtype(cast(Any, value).dtype)
+    return _NUMPY_DTYPES.get(native) or _known_numpy_dtype(native, where)
+
+
+def _gpu_of(value: object, address: int) -> int:
+    """The number of the GPU on which an array lies."""
+    if hasattr(value, "__dlpack_device__"):
+        return dlpack.device_of(value)[1]
+    if not address:  # an empty array
+        return 0
+    from deuteron.backends.cuda.driver import driver
+
+    return driver().device_of(address)
 
 
 def _retyped(base: ArrayArgument, dtype: DType) -> ArrayArgument:
-    return ArrayArgument(
-        base.address, dtype, base.first, base.last, base.writable, base.device, base.owner
-    )
+    return replace(base, dtype=dtype)
 
 
 def _extent(

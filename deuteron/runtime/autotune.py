@@ -18,6 +18,7 @@ import numpy as np
 
 from deuteron import config as settings
 from deuteron.errors import CompileTimeAssertionFailure, LaunchError, OutOfResources, UserError
+from deuteron.runtime.arrays import lies_on_gpu
 from deuteron.runtime.benchmark import measure_ms
 from deuteron.runtime.jit import KernelInterface
 from deuteron.runtime.tuned_configs import (
@@ -234,7 +235,8 @@ class Autotuner(KernelInterface):
             self.post_hook(arguments, exception=None)
 
         if self._do_bench is None:
-            times_ms = measure_ms(launch, self._warmup_ms, self._rep_ms, before, after)
+            device = "cuda" if any(map(lies_on_gpu, arguments.values())) else "cpu"
+            times_ms = measure_ms(launch, self._warmup_ms, self._rep_ms, before, after, device)
             return list(map(float, np.quantile(times_ms, QUANTILES)))
 
         def framed() -> None:

@@ -1,4 +1,4 @@
-"""Timing a callable on the CPU.
+"""Timing a callable, by the wall clock or by that of a GPU (`gpu_clock.py`).
 
 Used by the autotuner, which must not count its own resetting of arrays, and offered to users as
 `deuteron.testing.do_bench`.
@@ -13,6 +13,11 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from deuteron.errors import DeviceError
+from deuteron.runtime.gpu_clock import clock_device, measure_gpu_ms
+
+Device = Literal["cpu", "cuda"]
+
 
 @overload
 def do_bench(
@@ -22,6 +27,7 @@ def do_bench(
     grad_to_none: Iterable[Any] | None = None,
     quantiles: None = None,
     return_mode: Literal["mean", "median", "min", "max"] = "mean",
+    device: Device | None = None,
 ) -> float: ...
 @overload
 def do_bench(
@@ -31,6 +37,7 @@ def do_bench(
     grad_to_none: Iterable[Any] | None = None,
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
+    device: Device | None = None,
 ) -> float | list[float]: ...
 def do_bench(
     fn: Callable[[], object],
@@ -39,15 +46,20 @@ def do_bench(
     grad_to_none: Iterable[Any] | None = None,
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
+    device: Device | None = None,
 ) -> float | list[float]:
-    """Milliseconds that one call of `fn` takes, by the wall clock.
+    """Milliseconds that one call of `fn` takes.
+
+    `device` says whose clock counts: "cpu" is the wall clock, "cuda" the time that a GPU spends on
+    what `fn` puts on the current stream.  Left out, it is "cuda" in a process that uses a GPU.
 
     `fn` is called once (it may compile), then for `warmup` ms, then measured for `rep` ms, each
     period at least one call long.  The tensors in `grad_to_none` lose their `.grad` before each
     call.  With `quantiles` the result is a list of them (one alone is a float), otherwise what
     `return_mode` names: "mean", "median", "min", "max", or "all" the measurements.
 
-    Caches are as the previous call left them.
+    Caches of a CPU are as the previous call left them; a GPU's is filled with something else before
+    each call.
     """
     if return_mode not in ("mean", "median", "min", "max", "all"):
         raise ValueError(
@@ -59,7 +71,8 @@ def do_bench(
         for tensor in tensors:
             tensor.grad = None
 
-    times_ms = measure_ms(fn, warmup, rep, before=drop_gradients if tensors else None)
+    before = drop_gradients if tensors else None
+    times_ms = measure_ms(fn, warmup, rep, before=before, device=device)
     if quantiles is not None:
         found = [float(q) for q in np.quantile(times_ms, list(quantiles))]
         return found[0] if len(found) == 1 else found
@@ -82,10 +95,11 @@ def measure_ms(
     rep_ms: float,
     before: Callable[[], object] | None = None,
     after: Callable[[], object] | None = None,
+    device: Device | None = None,
 ) -> list[float]:
     """Milliseconds of each measured call of `fn`; `before` and `after` frame every call, untimed.
 
-    The periods count the time inside `fn` only.
+    The periods count the time inside `fn` only.  `device` is as in `do_bench`.
     """
     clock = time.perf_counter
 
@@ -100,6 +114,16 @@ def measure_ms(
         return elapsed * 1e3
 
     call_ms()
+    gpu = None if device == "cpu" else clock_device()
+    if gpu is not None:
+        return measure_gpu_ms(gpu, fn, warmup_ms, rep_ms, before, after)
+    if device == "cuda":
+        raise DeviceError(
+            "nothing was run on a GPU\n"
+            "  expected: a function that launches kernels there\n"
+            "  got:      one that uses no GPU\n"
+            "  remedy:   measure it with device='cpu'"
+        )
     if warmup_ms > 0:
         _repeat(call_ms, warmup_ms)
     return _repeat(call_ms, rep_ms)

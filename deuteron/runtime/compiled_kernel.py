@@ -7,28 +7,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deuteron.backends.cpu.launcher import LoadedKernel
 from deuteron.errors import LaunchError
 from deuteron.ir import Function, format_function
 from deuteron.runtime.arrays import ArrayArgument
+from deuteron.runtime.protocols import LoadedKernel, Resources
 from deuteron.runtime.specialize import ParamSpec, Request, Specialization
 
 if TYPE_CHECKING:
     from deuteron.runtime.jit import JITFunction
 
 
-class KernelText(Mapping[str, str]):
-    """`kernel.asm`: "ir" (the optimised tile IR), "llir" (LLVM) and "asm" (assembly).
+class KernelText(Mapping[str, str | bytes]):
+    """`kernel.asm`: "ir" (the optimised tile IR), "llir" (LLVM), and machine code.
 
-    Assembly is made when asked for.  Texts that a kernel does not have, as on the interpreter, are
-    no keys.
+    That is "asm" of a CPU, "ptx" and "cubin" (bytes) of a GPU, where "layouts" tells how tiles are
+    distributed over threads.  Assembly is made when asked for.  Texts that a kernel does not have,
+    as on the interpreter, are no keys.
     """
 
-    def __init__(self, texts: Mapping[str, Callable[[], str]]) -> None:
+    def __init__(self, texts: Mapping[str, Callable[[], str | bytes]]) -> None:
         self._makers = dict(texts)
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, str | bytes] = {}
 
-    def __getitem__(self, kind: str) -> str:
+    def __getitem__(self, kind: str) -> str | bytes:
         if kind not in self._texts:
             self._texts[kind] = self._makers[kind]()
         return self._texts[kind]
@@ -42,7 +43,10 @@ class KernelText(Mapping[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class KernelMetadata:
-    """What Triton's callers read off a compiled kernel.  `scratch_bytes` are per thread."""
+    """What Triton's callers read off a compiled kernel.
+
+    `scratch_bytes` are per thread of a CPU, `shared` are bytes per program on a GPU.
+    """
 
     name: str
     num_warps: int
@@ -50,17 +54,16 @@ class KernelMetadata:
     scratch_bytes: int
     num_ctas: int = 1
     shared: int = 0
+    maxnreg: int | None = None
 
 
 class CompiledKernel:
     """One specialisation of a kernel, ready to run: `code` is in memory, or for the interpreter.
 
     `kernel[grid](*args)` launches it, with all parameters or the run-time ones only; arguments
-    that it was not compiled for are an error.  `n_regs` and `n_spills` are 0: a CPU does not tell.
+    that it was not compiled for are an error.  `n_regs` are the registers of a GPU's thread,
+    `n_spills` the words that did not fit in them; both are 0 on a CPU, which does not tell.
     """
-
-    n_regs = 0
-    n_spills = 0
 
     def __init__(
         self,
@@ -72,11 +75,19 @@ class CompiledKernel:
         self.spec = spec
         self.code = code
         self.name = owner.__name__
-        self.asm = KernelText(_texts(owner, code))
-        scratch_bytes = 0 if isinstance(code, Function) else code.info.scratch_bytes
+        self.asm = KernelText(_texts(code))
+        taken = Resources() if isinstance(code, Function) else code.resources
+        self.n_regs = taken.registers
+        self.n_spills = taken.spilled_words
         options = spec.options
         self.metadata = KernelMetadata(
-            self.name, options.num_warps, options.num_stages, scratch_bytes
+            self.name,
+            options.num_warps,
+            options.num_stages,
+            taken.scratch_bytes,
+            options.num_ctas,
+            taken.shared_bytes,
+            options.maxnreg,
         )
         self._written = _written_names(spec, code)
 
@@ -100,6 +111,13 @@ class CompiledKernel:
 
     def check_fits(self, request: Request) -> None:
         """Raise LaunchError unless this kernel is right for the arguments of a call."""
+        if request.spec.device != self.spec.device:
+            raise LaunchError(
+                f"kernel {self.name}: it was compiled for another device\n"
+                f"  expected: arrays on {self.spec.device}\n"
+                f"  got:      arrays on {request.spec.device}\n"
+                f"  remedy:   launch the jit function {self.name} itself"
+            )
         for own, given in zip(self.spec.params, request.spec.params, strict=True):
             if not _fits(own, given):
                 raise LaunchError(
@@ -122,15 +140,10 @@ class CompiledKernel:
         """Nothing to do: code is loaded from the start.  Triton's tutorials call it."""
 
 
-def _texts(owner: JITFunction, code: LoadedKernel | Function) -> dict[str, Callable[[], str]]:
+def _texts(code: LoadedKernel | Function) -> Mapping[str, Callable[[], str | bytes]]:
     if isinstance(code, Function):
         return {"ir": partial(format_function, code)}
-    info = code.info
-    return {
-        "ir": lambda: info.ir,
-        "llir": lambda: info.llvm,
-        "asm": lambda: owner.backend.assembly(info.llvm),
-    }
+    return code.texts
 
 
 def _written_names(spec: Specialization, code: LoadedKernel | Function) -> frozenset[str]:
@@ -139,7 +152,7 @@ def _written_names(spec: Specialization, code: LoadedKernel | Function) -> froze
 
         params = parameters(code)
     else:
-        params = code.info.params
+        params = code.params
     leaves = zip(spec.leaves(), params, strict=True)
     return frozenset(leaf.name for leaf, param in leaves if param.written)
 

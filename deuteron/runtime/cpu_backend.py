@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import import_module
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from deuteron.backends.cpu import launcher
+from deuteron.backends.cpu.kernel_info import KernelInfo, ParamInfo
+from deuteron.backends.cpu.launcher import Entry
 from deuteron.backends.llvm.compile import Machine, assembly
-from deuteron.errors import CompilationError
+from deuteron.errors import OutOfResources, call_site
 from deuteron.ir import Function
-from deuteron.runtime.deep_stack import call_deeply
+from deuteron.runtime.compiler_stamp import compiler_stamp
+from deuteron.runtime.deep_stack import compile_deeply
 from deuteron.runtime.options import LaunchOptions
-from deuteron.runtime.protocols import KernelImage
+from deuteron.runtime.protocols import KernelImage, Resources
+from deuteron.runtime.specialize import Request
 
 if TYPE_CHECKING:
     from deuteron.backends.cpu.target import CpuTarget
+
+
+@dataclass(frozen=True, slots=True)
+class CpuKernel:
+    """A kernel in this process's memory."""
+
+    name: str
+    loaded: launcher.LoadedKernel
+
+    @property
+    def params(self) -> Sequence[ParamInfo]:
+        return self.loaded.info.params
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(scratch_bytes=self.loaded.info.scratch_bytes)
+
+    @property
+    def texts(self) -> Mapping[str, Callable[[], str | bytes]]:
+        info = self.loaded.info
+        return {
+            "ir": lambda: info.ir,
+            "llir": lambda: info.llvm,
+            "asm": partial(_assembly, info.llvm),
+        }
+
+    def launch(self, grid: tuple[int, int, int], request: Request) -> None:
+        """Run it over a grid.  Raises OutOfResources and DeviceAssertionError."""
+        try:
+            launcher.launch(self.loaded, grid, request.values)
+        except OutOfResources as error:
+            raise self._out_of_scratch(error) from None
+
+    def entry(self, request: Request) -> Entry:
+        return self.loaded.entry()
+
+    def raise_failure(self, status: int, details: bytes) -> NoReturn:
+        """Raise what a status of the pool or a control block stands for."""
+        try:
+            launcher.raise_failure(self.loaded.info, status, details)
+        except OutOfResources as error:
+            raise self._out_of_scratch(error) from None
+
+    def _out_of_scratch(self, error: OutOfResources) -> OutOfResources:
+        """The pool's error, which knows neither kernel nor call, with both."""
+        name = f"scratch bytes of kernel {self.name}"
+        return OutOfResources(name, error.required, error.limit, error.remedy, loc=call_site())
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +75,16 @@ class CpuBackend:
     """Compiles for this machine."""
 
     def key(self) -> str:
-        """The machine, LLVM's version, and this package's files by size and time of change."""
-        llvmlite = import_module("llvmlite").__version__  # importlib.metadata takes 40 ms
-        return f"{_target().key} llvmlite {llvmlite} {_package_stamp()}"
+        """The machine and the compiler."""
+        return f"{_target().key} {compiler_stamp()}"
 
     def compile(self, function: Function, options: LaunchOptions) -> KernelImage:
         from deuteron.backends.cpu.compiler import compile_function
 
-        try:
-            return compile_function(function)
-        except RecursionError:
-            pass
-        try:
-            return call_deeply(partial(compile_function, function))
-        except RecursionError as error:
-            raise CompilationError(
-                "the expressions of this kernel are too long to compile",
-                function.loc,
-                remedy="use tl.range instead of tl.static_range, or store parts of the result",
-            ) from error
+        return compile_deeply(partial(compile_function, function), function.loc)
 
-    def assembly(self, llvm: str) -> str:
-        """The assembly of a kernel's LLVM text."""
-        target = _target()
-        return assembly(llvm, Machine(target.triple, target.cpu, target.feature_string))
+    def load(self, name: str, metadata: Mapping[str, Any], obj: bytes) -> CpuKernel:
+        return CpuKernel(name, launcher.load_kernel(obj, KernelInfo.from_json(metadata)))
 
     def interpret(
         self, function: Function, args: Sequence[object], grid: tuple[int, int, int]
@@ -65,18 +100,6 @@ def _target() -> CpuTarget:
     return host_target()
 
 
-@cache
-def _package_stamp() -> str:
-    """Changes when a file of the compiler does, without reading them all."""
-    digest = hashlib.sha256()
-    for path in sorted(_sources()):
-        status = os.stat(path)
-        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-    return digest.hexdigest()
-
-
-def _sources() -> Iterator[str]:
-    root = os.path.dirname(os.path.dirname(__file__))
-    for layer in ("ir", "passes", "backends", "lang"):
-        for folder, _, names in os.walk(os.path.join(root, layer)):
-            yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
+def _assembly(llvm: str) -> str:
+    target = _target()
+    return assembly(llvm, Machine(target.triple, target.cpu, target.feature_string))

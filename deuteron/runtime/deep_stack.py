@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from deuteron.errors import CompilationError, Loc
+
 R = TypeVar("R")
 
 DEPTH = 100_000
@@ -18,6 +20,25 @@ DEPTH = 100_000
 
 _STACK_BYTES = 256 << 20  # of address space: memory is used as deep as calls go
 _one_at_a_time = threading.Lock()  # both settings are the process's
+
+
+def compile_deeply(compile: Callable[[], R], loc: Loc) -> R:
+    """The result of compiling a kernel that stands at `loc`, however deep its expressions are.
+
+    Raises CompilationError for one too deep even for `call_deeply`.
+    """
+    try:
+        return compile()
+    except RecursionError:
+        pass
+    try:
+        return call_deeply(compile)
+    except RecursionError as error:
+        raise CompilationError(
+            "the expressions of this kernel are too long to compile",
+            loc,
+            remedy="use tl.range instead of tl.static_range, or store parts of the result",
+        ) from error
 
 
 def call_deeply(function: Callable[[], R]) -> R:

@@ -6,6 +6,7 @@ Layout and numbers are those of dlpack.h, version 1 (https://dmlc.github.io/dlpa
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import (
     POINTER,
     PYFUNCTYPE,
@@ -25,8 +26,10 @@ from typing import Any
 from deuteron.errors import LaunchError
 
 CPU = 1
+CUDA = 2
 CPU_PINNED = 3
-_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
+_LEGACY_STREAM = 1  # CUDA's default stream, as the protocol calls it
+_DEVICES = {1: "cpu", 3: "cpu", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 _READ_ONLY = 1
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool", 10: "float8_e4m3fn"} | {
     12: "float8_e5m2"
@@ -71,22 +74,30 @@ class DlpackTensor:
     dtype_name: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    device: int
+    device: tuple[int, int]
     writable: bool
     capsule: object
 
     @property
     def device_name(self) -> str:
-        return _DEVICES.get(self.device, f"DLPack device {self.device}")
+        """As torch calls it: "cpu", "cuda:0"."""
+        kind, number = self.device
+        if kind == CUDA:
+            return f"cuda:{number}"
+        return _DEVICES.get(kind, f"DLPack device {kind}")
 
 
 def read(value: Any, where: str) -> DlpackTensor:
-    """Ask an object for its memory.  Raises LaunchError when it does not hand it out."""
-    device = int(value.__dlpack_device__()[0])
-    if device not in (CPU, CPU_PINNED):
+    """Ask an object for its memory.  Raises LaunchError when it does not hand it out.
+
+    On a GPU what was done to it before comes before what CUDA's default stream does next.  On a
+    device where no kernel can run there is no capsule, and nothing but the device is known.
+    """
+    device = kind, _ = device_of(value)
+    if kind not in (CPU, CPU_PINNED, CUDA):
         return DlpackTensor(0, "", (), (), device, False, None)
     try:
-        capsule = _capsule(value)
+        capsule = _capsule(value, {"stream": _LEGACY_STREAM} if kind == CUDA else {})
     except (BufferError, RuntimeError, ValueError) as error:
         raise LaunchError(f"{where}: the array does not hand out its memory: {error}") from error
     tensor, flags = _open(capsule)
@@ -96,18 +107,24 @@ def read(value: Any, where: str) -> DlpackTensor:
         (tensor.data or 0) + tensor.byte_offset,
         _dtype_name(tensor),
         shape,
-        _row_major(shape) if strides is None else strides,
+        row_major(shape) if strides is None else strides,
         device,
         not flags & _READ_ONLY,
         capsule,
     )
 
 
-def _capsule(value: Any) -> object:
+def device_of(value: Any) -> tuple[int, int]:
+    """The kind and the number of the device on which an array lies."""
+    kind, number = value.__dlpack_device__()
+    return int(kind), int(number)
+
+
+def _capsule(value: Any, options: dict[str, int]) -> object:
     try:
-        return value.__dlpack__(max_version=(1, 0))
+        return value.__dlpack__(max_version=(1, 0), **options)
     except TypeError:  # a producer from before version 1
-        return value.__dlpack__()
+        return value.__dlpack__(**options)
 
 
 def _open(capsule: object) -> tuple[_Tensor, int]:
@@ -126,7 +143,8 @@ def _dtype_name(tensor: _Tensor) -> str:
     return name if tensor.lanes == 1 else f"{name}x{tensor.lanes}"
 
 
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous array, in items."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):

@@ -4,7 +4,8 @@ kernel[grid](x, y, n, BLOCK=1024)
     → the machine code of backends.cpu.launcher_ir, which runs what it has a record for
     → else JITFunction._launch_slowly:
         parameters.bind → specialize.specialize → a CompiledKernel, from memory, from the disk
-        cache, or from front end and backend → launcher.launch, and a record for the next time
+        cache, or from front end and the backend of the arrays' device → its launch, and a record
+        for the next time
 """
 
 from __future__ import annotations
@@ -21,26 +22,17 @@ from typing import Any, Final
 
 from deuteron import config
 from deuteron.backends.cpu.describe_ir import CONSTEXPR, NO_DIVISIBILITY, NO_ONE
-from deuteron.backends.cpu.kernel_info import KernelInfo
-from deuteron.backends.cpu.launcher import (
-    MISSING,
-    FastParam,
-    FastPath,
-    LoadedKernel,
-    launch,
-    load_kernel,
-    raise_failure,
-    register_array_type,
-)
+from deuteron.backends.cpu.launcher import MISSING, FastParam, FastPath, register_array_type
 from deuteron.backends.llvm import object_cache
 from deuteron.dtypes import float32, float64, int32, int64
-from deuteron.errors import LaunchError, OutOfResources, call_site
+from deuteron.errors import LaunchError
+from deuteron.ir import Function
 from deuteron.ir.types import Pointer
 from deuteron.runtime.arrays import MockTensor, as_dtype, is_torch_tensor
 from deuteron.runtime.compiled_kernel import CompiledKernel
-from deuteron.runtime.cpu_backend import CpuBackend
+from deuteron.runtime.devices import backend_of
 from deuteron.runtime.grid import resolve_grid
-from deuteron.runtime.options import parse_options
+from deuteron.runtime.options import STREAM, parse_options
 from deuteron.runtime.parameters import Bound, KernelParam, bind, kernel_params
 from deuteron.runtime.protocols import Backend, Frontend
 from deuteron.runtime.specialize import Request, Specialization, specialize
@@ -67,8 +59,9 @@ class JITFunction(KernelInterface):
     """A kernel's Python function, compiled for each kind of arguments it is called with.
 
     `params` describe its parameters, `src` is its source, `cache_key` a hash of all it depends on.
-    `interpret` has it run on the interpreter; None leaves that to DEUTERON_INTERPRET.  Compiling is
-    thread-safe: one thread compiles a specialisation, others wait for it.
+    `interpret` has it run on the interpreter; None leaves that to DEUTERON_INTERPRET.  `backend`
+    compiles for every device; None leaves that to where the arrays lie.  Compiling is thread-safe:
+    one thread compiles a specialisation, others wait for it.
     """
 
     def __init__(
@@ -88,7 +81,7 @@ class JITFunction(KernelInterface):
     ) -> None:
         self.fn = fn
         self.frontend = frontend
-        self.backend: Backend = backend or CpuBackend()
+        self.backend = backend
         self.version = version
         self.debug = bool(debug)
         self.noinline = bool(noinline)
@@ -138,7 +131,7 @@ class JITFunction(KernelInterface):
 
     @property
     def device_caches(self) -> dict[int, tuple[dict[Specialization, CompiledKernel]]]:
-        """What is compiled, by device (there is one, 0) and specialisation."""
+        """What is compiled, for all devices under Triton's key of the first, by specialisation."""
         return {0: (self._kernels,)}
 
     def __repr__(self) -> str:
@@ -232,32 +225,21 @@ class JITFunction(KernelInterface):
         sizes = resolve_grid(self.__name__, grid, self._meta(bound.values))
         kernel.check_writable(request.arrays)
         if key is not None and not self.pre_run_hooks:
-            self._record(key, kernel, kwargs, bound)
+            self._record(key, kernel, kwargs, bound, request)
         self._run(kernel, request, sizes)
         _register_types(request)
         return kernel
 
-    def _after_launch(self, kernel: CompiledKernel, status: int, control: bytes) -> None:
+    def _after_launch(self, kernel: CompiledKernel, status: int, details: bytes) -> None:
         """Raise what a launch by machine code ended in."""
-        assert isinstance(kernel.code, LoadedKernel)
-        try:
-            raise_failure(kernel.code.info, status, control)
-        except OutOfResources as error:
-            raise self._out_of_scratch(error) from None
+        assert not isinstance(kernel.code, Function)
+        kernel.code.raise_failure(status, details)
 
     def _run(self, kernel: CompiledKernel, request: Request, grid: tuple[int, int, int]) -> None:
-        if isinstance(kernel.code, LoadedKernel):
-            try:
-                launch(kernel.code, grid, request.values)
-            except OutOfResources as error:
-                raise self._out_of_scratch(error) from None
+        if isinstance(kernel.code, Function):
+            self._backend(kernel.spec).interpret(kernel.code, request.values, grid)
         else:
-            self.backend.interpret(kernel.code, request.values, grid)
-
-    def _out_of_scratch(self, error: OutOfResources) -> OutOfResources:
-        """The pool's error, which knows neither kernel nor call, with both."""
-        name = f"scratch bytes of kernel {self.__name__}"
-        return OutOfResources(name, error.required, error.limit, error.remedy, loc=call_site())
+            kernel.code.launch(grid, request)
 
     # -- arguments --------------------------------------------------------------------------
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Bound:
@@ -267,12 +249,16 @@ class JITFunction(KernelInterface):
         where = f"kernel {self.__name__}"
         debug = self.debug or config.device_asserts()
         options = parse_options(bound.options, debug, where)
-        return specialize(self.__name__, self.params, bound.values, options)
+        stream = bound.options.get(STREAM)
+        return specialize(self.__name__, self.params, bound.values, options, stream)
 
     def _meta(self, values: tuple[object, ...]) -> dict[str, object]:
         return dict(zip(self.arg_names, values, strict=True))
 
     # -- compiling --------------------------------------------------------------------------
+    def _backend(self, spec: Specialization) -> Backend:
+        return self.backend or backend_of(spec.device)
+
     def _kernel_for(self, spec: Specialization) -> CompiledKernel:
         found = self._kernels.get(spec)
         if found is not None:
@@ -296,17 +282,18 @@ class JITFunction(KernelInterface):
         source_key = self.cache_key  # also lets the front end notice globals that change later
         if self.interpret:
             return CompiledKernel(self, spec, self.frontend.lower(self, spec))
+        backend = self._backend(spec)
         stable = spec.stable_text()
-        key = f"{source_key}\n{stable}\n{self.backend.key()}" if stable else None
+        key = f"{source_key}\n{stable}\n{backend.key()}" if stable else None
         stored = object_cache.load(key) if key else None
         if stored is None:
-            image = self.backend.compile(self.frontend.lower(self, spec), spec.options)
+            image = backend.compile(self.frontend.lower(self, spec), spec.options)
             metadata, obj = image.metadata, image.obj
             if key:
                 object_cache.store(key, metadata, obj)
         else:
             metadata, obj = stored.metadata, stored.obj
-        return CompiledKernel(self, spec, load_kernel(obj, KernelInfo.from_json(metadata)))
+        return CompiledKernel(self, spec, backend.load(self.__name__, metadata, obj))
 
     # -- the fast path ----------------------------------------------------------------------
     def _fast_path(self) -> FastPath | None:
@@ -319,11 +306,19 @@ class JITFunction(KernelInterface):
         return fast
 
     def _record(
-        self, key: bytes, kernel: CompiledKernel, kwargs: Mapping[str, object], bound: Bound
+        self,
+        key: bytes,
+        kernel: CompiledKernel,
+        kwargs: Mapping[str, object],
+        bound: Bound,
+        request: Request,
     ) -> None:
         """Let machine code run this kernel for calls like this one."""
         assert self._fast is not None
-        assert isinstance(kernel.code, LoadedKernel)
+        assert not isinstance(kernel.code, Function)
+        entry = kernel.code.entry(request)
+        if entry is None:
+            return
         by_name = {param.name: param for param in self.params}
         # Machine code knows parameters by the identity of their (interned) names.
         if any(name in by_name and name is not by_name[name].name for name in kwargs):
@@ -335,7 +330,7 @@ class JITFunction(KernelInterface):
                     return  # an int for a float parameter
                 indices.append(param.num)
         keep = (tuple(kwargs), tuple(bound.options.values()), _constants(self.params, bound))
-        self._fast.add(key, kernel.code, indices, kernel, keep)
+        self._fast.add(key, entry, indices, kernel, keep)
 
 
 _LIVING: weakref.WeakSet[JITFunction] = weakref.WeakSet()

@@ -1,13 +1,20 @@
-"""What a jit function is given from outside: a front end above this layer, and a backend below."""
+"""What a jit function is given from outside: a front end above this layer, and backends below.
+
+A backend serves one device.  Its `compile` makes an image that the disk cache can keep, its `load`
+makes of it a kernel in memory that can be launched.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from deuteron.backends.cpu.kernel_info import ParamInfo
+from deuteron.backends.cpu.launcher import Entry
 from deuteron.ir import Function
 from deuteron.runtime.options import LaunchOptions
-from deuteron.runtime.specialize import Specialization
+from deuteron.runtime.specialize import Request, Specialization
 
 if TYPE_CHECKING:
     from deuteron.runtime.jit import JITFunction
@@ -36,8 +43,20 @@ class Frontend(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a kernel takes: scratch bytes a thread of a CPU; shared bytes a program on a GPU, and
+    registers and words that did not fit in them, a thread there.
+    """
+
+    scratch_bytes: int = 0
+    shared_bytes: int = 0
+    registers: int = 0
+    spilled_words: int = 0
+
+
 class KernelImage(Protocol):
-    """A compiled kernel: an object file, and the JSON form of its KernelInfo."""
+    """A compiled kernel: its code, and the JSON form of what is known of it."""
 
     @property
     def metadata(self) -> Mapping[str, Any]: ...
@@ -46,17 +65,44 @@ class KernelImage(Protocol):
     def obj(self) -> bytes: ...
 
 
+class LoadedKernel(Protocol):
+    """A kernel in the memory of its backend's device."""
+
+    @property
+    def params(self) -> Sequence[ParamInfo]: ...
+
+    @property
+    def resources(self) -> Resources: ...
+
+    @property
+    def texts(self) -> Mapping[str, Callable[[], str | bytes]]:
+        """What `kernel.asm` shows, made when asked for."""
+        ...
+
+    def launch(self, grid: tuple[int, int, int], request: Request) -> None:
+        """Run the kernel for a call it was compiled for, or put it on the call's stream."""
+        ...
+
+    def entry(self, request: Request) -> Entry | None:
+        """How machine code runs it for calls like this one; None when it must not."""
+        ...
+
+    def raise_failure(self, status: int, details: bytes) -> NoReturn:
+        """Raise what a run by machine code ended in."""
+        ...
+
+
 class Backend(Protocol):
-    """Tile IR to machine code."""
+    """Tile IR to kernels of one device."""
 
     def key(self) -> str:
-        """A text that changes with the compiler and with the machine it compiles for."""
+        """A text that changes with the compiler and with the device it compiles for."""
         ...
 
     def compile(self, function: Function, options: LaunchOptions) -> KernelImage: ...
 
-    def assembly(self, llvm: str) -> str:
-        """The assembly of a kernel's LLVM text."""
+    def load(self, name: str, metadata: Mapping[str, Any], obj: bytes) -> LoadedKernel:
+        """Load an image that `compile` made, in this or another process, of the kernel `name`."""
         ...
 
     def interpret(

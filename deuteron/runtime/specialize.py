@@ -15,7 +15,14 @@ import numpy as np
 from deuteron.dtypes import DType, float32, int1, int32, int64, int_range, uint64
 from deuteron.errors import LaunchError
 from deuteron.ir.types import Pointer
-from deuteron.runtime.arrays import CPU, ArrayArgument, as_dtype, describe_array
+from deuteron.runtime.arrays import (
+    ANYWHERE,
+    CPU,
+    CUDA,
+    ArrayArgument,
+    as_dtype,
+    describe_array,
+)
 from deuteron.runtime.options import LaunchOptions
 from deuteron.runtime.parameters import KernelParam
 
@@ -68,12 +75,13 @@ class Specialization:
     """What one compilation depends on, beside the kernel's source.
 
     `aliased` says that two array arguments may overlap without beginning at one address; without
-    it arrays are equal or apart.
+    it arrays are equal or apart.  `device` is where the arrays lie: "cpu", "cuda:0", …
     """
 
     params: tuple[ParamSpec, ...]
     options: LaunchOptions = field(default_factory=LaunchOptions)
     aliased: bool = False
+    device: str = CPU
 
     def leaves(self) -> Iterator[ParamSpec]:
         """The run-time arguments, in slot order."""
@@ -81,7 +89,10 @@ class Specialization:
             yield from param.leaves()
 
     def stable_text(self) -> str | None:
-        """A text equal in every process for equal specialisations; None when there is none."""
+        """A text equal in every process for equal specialisations; None when there is none.
+
+        The device is left out: its backend's key says all that matters.
+        """
         parts: list[str] = []
         for param in self.params:
             text = _stable_param(param)
@@ -98,12 +109,14 @@ class Specialization:
 class Request:
     """A call ready to be compiled and run: `values` are addresses and numbers, one a leaf.
 
-    `arrays` are the array arguments with their parameters' names.
+    `arrays` are the array arguments with their parameters' names.  `stream` is the launch option,
+    as it was given.
     """
 
     spec: Specialization
     values: tuple[int | float, ...]
     arrays: tuple[tuple[str, ArrayArgument], ...]
+    stream: object = None
 
 
 class _Describer:
@@ -225,6 +238,7 @@ def specialize(
     params: Sequence[KernelParam],
     values: Sequence[object],
     options: LaunchOptions,
+    stream: object = None,
 ) -> Request:
     """Specialise a call.  Raises LaunchError for what cannot be an argument."""
     describer = _Describer(kernel)
@@ -233,11 +247,12 @@ def specialize(
         for param, value in zip(params, values, strict=True)
     )
     arrays = describer.arrays
-    _check_devices(kernel, arrays)
+    device = _common_device(kernel, arrays)
     aliased = any(
         array.overlaps(other) for i, (_, array) in enumerate(arrays) for _, other in arrays[:i]
     )
-    return Request(Specialization(specs, options, aliased), tuple(describer.values), tuple(arrays))
+    spec = Specialization(specs, options, aliased, device)
+    return Request(spec, tuple(describer.values), tuple(arrays), stream)
 
 
 def unwrap_constexpr(value: Any) -> Any:
@@ -316,22 +331,31 @@ def _divisibility(param: KernelParam, value: int) -> int:
     return 1 if hidden or value % DIVISIBILITY else DIVISIBILITY
 
 
-def _check_devices(kernel: str, arrays: Sequence[tuple[str, ArrayArgument]]) -> None:
-    foreign = [(name, array.device) for name, array in arrays if array.device != CPU]
-    if not foreign:
-        return
+def _common_device(kernel: str, arrays: Sequence[tuple[str, ArrayArgument]]) -> str:
+    """Where all arrays lie; the CPU when there are none."""
+    found = {array.device for _, array in arrays if array.device != ANYWHERE}
+    if not found:
+        return CPU
     devices = ", ".join(f"{name} on {array.device}" for name, array in arrays)
-    if len(foreign) < len(arrays):
+    if len(found) == 1:
+        device = next(iter(found))
+        if device == CPU or device.startswith(CUDA):
+            return device
         raise LaunchError(
-            f"kernel {kernel}: the arrays are on different devices\n"
-            "  expected: arrays on one device\n"
-            f"  got:      {devices}\n"
-            "  remedy:   move them all to the CPU: x.cpu()"
+            f"kernel {kernel}: there is no backend for {device} yet\n"
+            f"  expected: arrays on the CPU, or on an NVIDIA GPU\n  got:      {devices}\n"
+            "  remedy:   move the arrays to the CPU: x.cpu()"
         )
+    gpus = sorted(device for device in found if device.startswith(CUDA))
+    if gpus:
+        remedy = f"move them all to one device: x.to({gpus[0]!r}), or x.cpu()"
+    else:
+        remedy = "move them all to the CPU: x.cpu()"
     raise LaunchError(
-        f"kernel {kernel}: there is no backend for {foreign[0][1]} yet\n"
-        f"  expected: arrays on the CPU\n  got:      {devices}\n"
-        "  remedy:   move the arrays to the CPU: x.cpu()"
+        f"kernel {kernel}: the arrays are on different devices\n"
+        "  expected: arrays on one device\n"
+        f"  got:      {devices}\n"
+        f"  remedy:   {remedy}"
     )
 
 

@@ -353,16 +353,17 @@ def _shown(make: Callable[[], Case]) -> str:
 
 
 # -- prints and asserts ---------------------------------------------------------------------------
-def prints() -> Case:
+def prints(shape: Shape = (2, 3)) -> Case:
     """Scalars and tiles of several dtypes, in decimal and hexadecimal, from two programs."""
     k = Kernel(x=T.float32, h=T.float16, i=T.int8)
-    offsets = k.offsets((2, 3))
+    offsets = k.offsets(shape)
     k.b.ops("print", k.op("program_id", axis=0), prefix="pid: ", hex=False)
     k.b.ops("print", k.load("x", offsets), prefix="x: ", hex=False)
     k.b.ops("print", k.load("h", k.const(1)), prefix="h: ", hex=False)
     k.b.ops("print", k.load("i", offsets), prefix="i: ", hex=True)
-    args = {"x": operand(T.float32, "finite", 6), "h": operand(T.float16, "finite", 6)}
-    args["i"] = operand(T.int8, "any", 6)
+    count = math.prod(shape)
+    args = {"x": operand(T.float32, "finite", count), "h": operand(T.float16, "finite", 6)}
+    args["i"] = operand(T.int8, "any", count)
     return Case("prints", k.finish("prints"), args, (2, 1, 1))
 
 

@@ -9,10 +9,11 @@ from functools import cache
 from typing import Any
 
 from deuteron.backends.cpu.kernel_info import AssertSite, KernelInfo, ParamInfo, PrintSite
-from deuteron.backends.llvm.compile import assembly, compile_object, host_machine, load_object
+from deuteron.backends.llvm.compile import compile_object, host_machine, load_object
 from deuteron.dtypes import BY_SHORT
 from deuteron.ir import Block, Function, Type, Value
 from deuteron.lang.frontend import parse_element
+from deuteron.runtime.cpu_backend import CpuBackend, CpuKernel
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions
 from deuteron.runtime.specialize import ParamSpec, Specialization
@@ -227,8 +228,8 @@ class Backend:
         )
         return Image(info.to_json(), compiled(self.text))
 
-    def assembly(self, llvm: str) -> str:
-        return assembly(llvm, host_machine())
+    def load(self, name: str, metadata: Mapping[str, Any], obj: bytes) -> CpuKernel:
+        return CpuBackend().load(name, metadata, obj)
 
     def interpret(self, function: Any, args: Any, grid: tuple[int, int, int]) -> None:
         self.interpreted.append((function, args, grid))

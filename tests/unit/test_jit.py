@@ -248,7 +248,7 @@ def test_options_reach_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     k = make(four)
     backend: Any = k.backend
     k[(1,)](1, 2, 3, 4, num_warps=8, num_stages=2, maxnreg=64, num_ctas=1, enable_fp_fusion=False)
-    assert backend.compiled == [LaunchOptions(8, 2, enable_fp_fusion=False)]
+    assert backend.compiled == [LaunchOptions(8, 2, enable_fp_fusion=False, maxnreg=64)]
     monkeypatch.setenv("DEUTERON_DEVICE_ASSERT", "1")
     k[(1,)](1, 2, 3, 5)
     assert backend.compiled[-1].debug

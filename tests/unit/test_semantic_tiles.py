@@ -318,7 +318,8 @@ def test_the_dtype_of_dot(ctx, operand, out, expected):
 
 def test_dot_precision(ctx):
     a = tile(ctx, float32, 16, 16)
-    assert dot(ctx, a, a).handle.op.attrs["input_precision"] == "ieee"
+    assert dot(ctx, a, a).handle.op.attrs["input_precision"] == "tf32"
+    assert dot(ctx, a, a, allow_tf32=False).handle.op.attrs["input_precision"] == "ieee"
     assert dot(ctx, a, a, allow_tf32=True).handle.op.attrs["input_precision"] == "tf32"
     assert dot(ctx, a, a, precision="tf32x3").handle.op.attrs["input_precision"] == "tf32x3"
 

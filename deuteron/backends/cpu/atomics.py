@@ -39,7 +39,8 @@ def _guarded(nests: Nests, op: Op, index: Index) -> Val:
         return emit_compare_exchange(b, values[0], values[1], values[2], element, sem)
 
     def update() -> list[Val]:
-        return [emit_read_modify_write(b, op.attrs["kind"], *values[:2], element, sem)]
+        kind: str = op.attrs["kind"]
+        return [emit_read_modify_write(b, kind, values[0], values[1], element, sem)]
 
     if len(values) < 3:
         return update()[0]

@@ -7,7 +7,7 @@ know makes it give up.  Words of the key, by their low byte:
     INT      bit 8: is 1; bit 9: divisible by 16; bit 10: needs 64 bits
     BOOL, FLOAT, NONE
     NUMPY    bit 8: read-only; bit 9: address divisible by 16; bits 32…: NumPy's type number
-    DLPACK   bit 9: as above; bits 32…: DLPack's code, bits and lanes
+    DLPACK   bit 9: as above; bits 16…: DLPack's device; bits 32…: DLPack's code, bits and lanes
     C_INT, C_FLOAT, C_OBJECT    of a constexpr; the next word is its value or address
     OPTION   of a launch option; the next word is its name's address, then its value as a constexpr
     END      bit 8: two arrays overlap without beginning at one address
@@ -32,18 +32,24 @@ _C_INT, _C_FLOAT, _C_OBJECT, OPTION, END = 8, 9, 10, 11, 12
 
 _NUMPY_WRITEABLE = 0x400
 _NUMPY_SWAPPED = ord(">")
-_DLPACK_CPU = 1
+_DLPACK_CPU, _DLPACK_CUDA = 1, 2
+_MAX_DEVICES = 256  # by number, in a key word
 
-# The array types read: NumPy's, and those registered with their exchange function.
-TYPE_ROW = Struct("TypeRow", {"type": "ptr", "exchange": "ptr"})
+# The array types read: NumPy's, and those registered with their functions: one that tells where an
+# array lies, one that tells the current stream of a device.
+TYPE_ROW = Struct("TypeRow", {"type": "ptr", "exchange": "ptr", "work_stream": "ptr"})
 TYPES = Struct(
     "Types", {"ndarray": "ptr", "count": "i64", "rows": f"[{MAX_TYPES} x %TypeRow]"}, (TYPE_ROW,)
 )
-# Where the next key word goes, and the arrays met so far.
+# Where the next key word goes, and the arrays met so far.  Of one on a GPU `device` is the number,
+# and `work_stream` the function of its library.
 CALL = Struct(
     "Call",
-    {"key_end": "ptr", "extents": "ptr", "extent_count": "i64", "aliased": "i64", "types": "ptr"},
-)
+    {
+        "key_end": "ptr", "extents": "ptr", "extent_count": "i64", "aliased": "i64", "types": "ptr",
+        "work_stream": "ptr", "device": "i64",
+    },
+)  # fmt: skip
 # The address of an array's element 0; its elements lie in the bytes [first, last).
 _EXTENT = Struct("Extent", {"address": "i64", "first": "i64", "last": "i64"})
 _OBJECT = Struct("Object", {"references": "i64", "type": "ptr"})
@@ -297,8 +303,8 @@ unknown:
   ret i1 false
 }}
 
-; The exchange function of a registered type, or null.
-define internal ptr @exchange_of(ptr %types, ptr %type) {{
+; The row of a registered type, or null.
+define internal ptr @row_of(ptr %types, ptr %type) {{
 entry:
   %count = get Types.count %types
   br label %loop
@@ -315,10 +321,32 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 found:
-  %function = get TypeRow.exchange %row
-  ret ptr %function
+  ret ptr %row
 none:
   ret ptr null
+}}
+
+; Where an array lies: DLPack's device as bits of the key word.  -1 for where no kernel can run.
+define internal i64 @place(ptr %call, ptr %row, ptr %tensor) {{
+entry:
+  %type = get Tensor.device_type %tensor
+  %number32 = get Tensor.device %tensor
+  %number = zext i32 %number32 to i64
+  switch i32 %type, label %unknown [ i32 {_DLPACK_CPU}, label %cpu
+                                     i32 {_DLPACK_CUDA}, label %cuda ]
+cpu:
+  ret i64 {_DLPACK_CPU << 16}
+cuda:
+  %ask = get TypeRow.work_stream %row
+  set Call.work_stream %call, %ask
+  set Call.device %call, %number
+  %small = icmp ult i64 %number, {_MAX_DEVICES}
+  %high = shl i64 %number, 24
+  %bits = or i64 %high, {_DLPACK_CUDA << 16}
+  %place = select i1 %small, i64 %bits, i64 -1
+  ret i64 %place
+unknown:
+  ret i64 -1
 }}
 
 define internal i1 @describe_tensor(ptr %call, ptr %object, i64 %flags, ptr %value) {{
@@ -326,10 +354,11 @@ entry:
   %tensor = alloca %Tensor
   %types = get Call.types %call
   %type = call ptr @type_of(ptr %object)
-  %exchange = call ptr @exchange_of(ptr %types, ptr %type)
-  %foreign = icmp eq ptr %exchange, null
+  %row = call ptr @row_of(ptr %types, ptr %type)
+  %foreign = icmp eq ptr %row, null
   br i1 %foreign, label %unknown, label %ask
 ask:
+  %exchange = get TypeRow.exchange %row
   %failed = call i32 %exchange(ptr %object, ptr %tensor)
   %ok = icmp eq i32 %failed, 0
   br i1 %ok, label %look, label %clear
@@ -337,13 +366,13 @@ clear:
   call void @PyErr_Clear()
   br label %unknown
 look:
-  %device = get Tensor.device_type %tensor
+  %place = call i64 @place(ptr %call, ptr %row, ptr %tensor)
   %ndim = get Tensor.ndim %tensor
   %dtype = get Tensor.dtype %tensor
   %shape = get Tensor.shape %tensor
   %strides = get Tensor.strides %tensor
   %offset = get Tensor.byte_offset %tensor
-  %on_cpu = icmp eq i32 %device, {_DLPACK_CPU}
+  %usable = icmp sge i64 %place, 0
   %strided = icmp ne ptr %strides, null
   %bits0 = lshr i32 %dtype, 8
   %bits = and i32 %bits0, 255
@@ -352,7 +381,7 @@ look:
   %item32 = lshr i32 %item_bits, 3
   %item = zext i32 %item32 to i64
   %sized = icmp ne i32 %item32, 0
-  %g0 = and i1 %on_cpu, %strided
+  %g0 = and i1 %usable, %strided
   %good = and i1 %g0, %sized
   br i1 %good, label %describe, label %unknown
 describe:
@@ -361,7 +390,8 @@ describe:
   store i64 %address, ptr %value
   %dtype64 = zext i32 %dtype to i64
   %high = shl i64 %dtype64, 32
-  %word = or i64 %high, {_DLPACK}
+  %placed = or i64 %high, %place
+  %word = or i64 %placed, {_DLPACK}
   %done = call i1 @describe_memory(ptr %call, i64 %word, i64 %flags, i64 %address, i32 %ndim,
                                    ptr %shape, ptr %strides, i64 %item, i64 %item)
   ret i1 %done

@@ -1,8 +1,10 @@
 """Launching a compiled kernel: the fast path of one jit function, and the plain way.
 
 `FastPath` owns what the machine code of `launcher_ir.py` reads: a kernel's parameters and its
-dictionary from argument keys to records.  `launch` is the plain way, for calls without a record.
-Both end in the pool, and in `raise_failure` when the kernel could not or would not finish.
+dictionary from argument keys to records.  A record is made of an `Entry`, which tells how a kernel
+is run: by the pool, or on a GPU (`backends.cuda.launcher`).  `launch` is the plain way to the pool,
+for calls without a record.  Both end in `raise_failure` when the kernel could not or would not
+finish.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ import numpy as np
 
 from deuteron.backends.cpu import native
 from deuteron.backends.cpu.describe_ir import ARRAY, MAX_TYPES, TYPES, descriptor
-from deuteron.backends.cpu.kernel_info import KernelInfo, ParamInfo
+from deuteron.backends.cpu.kernel_info import AssertSite, KernelInfo, ParamInfo
 from deuteron.backends.cpu.launcher_ir import (
     KERNEL,
     PARAM,
+    POOL_LAUNCH,
     RECORD,
     SLOT_DOUBLE_TO_FLOAT,
     SLOT_RAW,
@@ -47,12 +50,14 @@ CONTROL_BYTES = 64
 _PRINT_SYMBOL = "deuteron_print"
 _NO_MESSAGE = "the condition is false"
 _CACHE_LIMIT = 4096  # records of one kernel; more come only from ever new constexpr objects
-_EXCHANGE_OFFSET = 40  # of `dltensor_from_py_object_no_sync` in DLPackExchangeAPI, major version 1
+# Of functions in DLPackExchangeAPI, major version 1.
+_EXCHANGE_OFFSET = 40  # `dltensor_from_py_object_no_sync`
+_WORK_STREAM_OFFSET = 48  # `current_work_stream`
 _METHOD_NAMES = tuple(map(sys.intern, ("_launch_slowly", "_after_launch")))
 """Methods of the owner that machine code calls:
 
     _launch_slowly(grid, args, kwargs, key: bytes | None) -> result of the launch
-    _after_launch(result, status, control: bytes) -> never: raises
+    _after_launch(result, status, details: bytes) -> never: raises
 """
 
 
@@ -82,6 +87,21 @@ class LoadedKernel:
     address: int
     info: KernelInfo
     pace: c_double = field(default_factory=c_double, compare=False)
+
+    def entry(self) -> Entry:
+        """How machine code runs it."""
+        pace = ctypes.addressof(self.pace)
+        told = POOL_LAUNCH.mirror(self.address, self.info.scratch_bytes, pace)
+        return Entry(native.code().run_on_pool, told, self.info.params)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How machine code runs a kernel: the address of a `run`, what it is told, and the slots."""
+
+    run: int
+    told: ctypes.Structure
+    params: Sequence[ParamInfo]
 
 
 def load_kernel(obj: bytes, info: KernelInfo) -> LoadedKernel:
@@ -123,24 +143,21 @@ class FastPath:
         )
 
     def add(
-        self, key: bytes, kernel: LoadedKernel, indices: Sequence[int], result: object, keep: object
+        self, key: bytes, entry: Entry, indices: Sequence[int], result: object, keep: object
     ) -> None:
-        """From now on calls with this key run `kernel` and return `result`.
+        """From now on calls with this key run `entry` and return `result`.
 
-        `indices` gives, for each slot, the parameter it is made from.  `keep` holds the objects
-        whose addresses are in the key.
+        `indices` gives, for each slot, the parameter it is made from.  `keep` holds the kernel, and
+        the objects whose addresses are in the key.
         """
         if len(self._records) >= _CACHE_LIMIT:
             self.clear()
         slots = [
             index | _conversion(param) << 32
-            for index, param in zip(indices, kernel.info.params, strict=True)
+            for index, param in zip(indices, entry.params, strict=True)
         ]
-        pace = ctypes.addressof(kernel.pace)
-        head = RECORD.mirror(
-            kernel.address, kernel.info.scratch_bytes, pace, id(result), len(slots)
-        )
-        self._kept.append((kernel, result, keep))
+        head = RECORD.mirror(entry.run, ctypes.addressof(entry.told), id(result), len(slots))
+        self._kept.append((entry, result, keep))
         self._records[key] = bytes(head) + struct.pack(f"={len(slots)}q", *slots)
 
     def clear(self) -> None:
@@ -156,7 +173,7 @@ def launch(kernel: LoadedKernel, grid: tuple[int, int, int], values: Sequence[in
     """
     control = (c_int64 * (CONTROL_BYTES // 8))()
     slots = b"".join(
-        _slot(value, param) for value, param in zip(values, kernel.info.params, strict=True)
+        slot_bytes(value, param) for value, param in zip(values, kernel.info.params, strict=True)
     )
     block = struct.pack("=4q", *grid, ctypes.addressof(control)) + slots
     programs = math.prod(grid)
@@ -172,11 +189,16 @@ def raise_failure(info: KernelInfo, status: int, control: bytes) -> NoReturn:
     """Raise what a status of the pool, or a control block with a failed assert, stands for."""
     if status:
         raise pool().scratch_error(status, info.scratch_bytes)
+    raise failed_assert(info.name, info.assert_sites, control)
+
+
+def failed_assert(kernel: str, sites: Sequence[AssertSite], control: bytes) -> DeviceAssertionError:
+    """The error that a control block with a failed assert stands for."""
     number, *pids = struct.unpack_from("=4q", control)
-    site = info.assert_sites[number - 1]
-    raise DeviceAssertionError(
+    site = sites[number - 1]
+    return DeviceAssertionError(
         f"{site.file}:{site.line}: device_assert: {site.message or _NO_MESSAGE}\n"
-        f"  kernel:   {info.name}\n"
+        f"  kernel:   {kernel}\n"
         f"  program:  {tuple(pids)}"
     )
 
@@ -192,10 +214,11 @@ def register_array_type(array_type: type) -> bool:
     get = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     api = get(capsule, b"dlpack_exchange_api")
     function = c_void_p.from_address(api + _EXCHANGE_OFFSET).value
+    work_stream = c_void_p.from_address(api + _WORK_STREAM_OFFSET).value
     major = c_uint32.from_address(api).value
     if major != 1 or not function:
         return False
-    return _types().add(array_type, function)
+    return _types().add(array_type, function, work_stream)
 
 
 class _Types:
@@ -207,7 +230,7 @@ class _Types:
         self._kept: list[type] = []
         self.address = ctypes.addressof(self._memory)
 
-    def add(self, array_type: type, exchange: int) -> bool:
+    def add(self, array_type: type, exchange: int, work_stream: int | None) -> bool:
         """True when there was room."""
         if array_type in self._kept:
             return True
@@ -216,7 +239,7 @@ class _Types:
             return False
         self._kept.append(array_type)
         row = self._memory.rows[count]
-        row.type, row.exchange = id(array_type), exchange
+        row.type, row.exchange, row.work_stream = id(array_type), exchange, work_stream
         self._memory.count = count + 1
         return True
 
@@ -248,8 +271,8 @@ def _conversion(param: ParamInfo) -> int:
     return SLOT_DOUBLE_TO_FLOAT if narrow else SLOT_RAW
 
 
-def _slot(value: int | float, param: ParamInfo) -> bytes:
-    """Eight bytes of the args block; a float sits at the slot's start, in its storage form."""
+def slot_bytes(value: int | float, param: ParamInfo) -> bytes:
+    """An argument in eight bytes; a float sits at their start, in its storage form."""
     if param.kind != "float":
         return (int(value) & 0xFFFFFFFFFFFFFFFF).to_bytes(8, sys.byteorder)
     return _float_bytes(float(value), param.dtype).ljust(8, b"\0")

@@ -1,9 +1,9 @@
 """The machine code behind `kernel[grid](...)`, as LLVM IR text: a CPython built-in function.
 
 `launch` binds the arguments to the kernel's parameters, writes the call's key (`describe_ir.py`),
-and looks it up in the kernel's dictionary.  On a hit it fills the args block and runs the pool.
-On a miss, or for anything it does not know, it calls the kernel's `_launch_slowly`, which is right
-for everything and enters the key.
+and looks it up in the kernel's dictionary.  On a hit it has the record's `run` run the kernel: the
+pool, or a GPU (`backends.cuda.launch_ir`).  On a miss, or for anything it does not know, it calls
+the kernel's `_launch_slowly`, which is right for everything and enters the key.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ KERNEL = Struct(
     },
     (PARAM,),
 )  # fmt: skip
-# What to run: each of `slots` is a parameter's number, and in the upper half how to convert.
+# What to run: `run` is machine code that runs what `launch` describes.  Each of `slots` is a
+# parameter's number, and in the upper half how to convert.
 RECORD = Struct(
     "Record",
-    {
-        "code": "ptr", "scratch_bytes": "i64", "pace": "ptr", "result": "ptr", "slot_count": "i64",
-        "slots": "[0 x i64]",
-    },
-)  # fmt: skip
-LAUNCHER_STRUCTS = (PARAM, KERNEL, RECORD)
+    {"run": "ptr", "launch": "ptr", "result": "ptr", "slot_count": "i64", "slots": "[0 x i64]"},
+)
+# A kernel of this machine: what `run_on_pool` needs to know.
+POOL_LAUNCH = Struct("PoolLaunch", {"code": "ptr", "scratch_bytes": "i64", "pace": "ptr"})
+LAUNCHER_STRUCTS = (PARAM, KERNEL, RECORD, POOL_LAUNCH)
 
 
 _BIND = f"""
@@ -305,8 +305,8 @@ call:
   ret ptr %answer
 }}
 
-; Fill the slots behind the first four of the args block.
-define internal void @pack(ptr %record, ptr %values, ptr %block) {{
+; Fill the slots of the run-time arguments.
+define internal void @pack(ptr %record, ptr %values, ptr %slots) {{
 entry:
   %count = get Record.slot_count %record
   br label %loop
@@ -321,8 +321,7 @@ one:
   %how = lshr i64 %code, 32
   %valuep = getelementptr i64, ptr %values, i64 %index
   %value = load i64, ptr %valuep
-  %place = add i64 %i, 4
-  %slot = getelementptr i64, ptr %block, i64 %place
+  %slot = getelementptr i64, ptr %slots, i64 %i
   store i64 %value, ptr %slot
   %narrow = icmp eq i64 %how, {SLOT_DOUBLE_TO_FLOAT}
   br i1 %narrow, label %convert, label %next
@@ -340,12 +339,15 @@ out:
   ret void
 }}
 
-; Run a record: a new reference to its result, or null with an exception set.
-define internal ptr @run_record(ptr %kernel, ptr %owner, ptr %record, ptr %values, ptr %sizes) {{
+; A `run` of records: a new reference to the result, or null with an exception set.  Fills the args
+; block, and runs the pool.
+define ptr @run_on_pool(ptr %kernel, ptr %owner, ptr %record, ptr %values, ptr %sizes,
+                        ptr %call) {{
 entry:
-  %code = get Record.code %record
-  %scratch_bytes = get Record.scratch_bytes %record
-  %pace = get Record.pace %record
+  %launch = get Record.launch %record
+  %code = get PoolLaunch.code %launch
+  %scratch_bytes = get PoolLaunch.scratch_bytes %launch
+  %pace = get PoolLaunch.pace %launch
   %result = get Record.result %record
   %slots = get Record.slot_count %record
   call void @Py_IncRef(ptr %result)
@@ -362,7 +364,8 @@ prepare:
   store [3 x i64] %grid, ptr %block
   %controlp = getelementptr i64, ptr %block, i64 3
   store ptr %control, ptr %controlp
-  call void @pack(ptr %record, ptr %values, ptr %block)
+  %slot4 = getelementptr i64, ptr %block, i64 4
+  call void @pack(ptr %record, ptr %values, ptr %slot4)
   %pool = get Kernel.pool %kernel
   %status = call i32 @pool_run(ptr %pool, ptr %code, ptr %block, i64 %programs,
                                i64 %scratch_bytes, ptr %pace)
@@ -373,21 +376,22 @@ prepare:
   br i1 %fine, label %out, label %complain
 complain:
   %name = get Kernel.after_name %kernel
-  call void @complain(ptr %name, ptr %owner, ptr %result, i64 %status64, ptr %control)
+  call void @complain(ptr %name, ptr %owner, ptr %result, i64 %status64, ptr %control, i64 64)
   call void @Py_DecRef(ptr %result)
   ret ptr null
 out:
   ret ptr %result
 }}
 
-; `owner._after_launch(result, status, control)`, which raises.
-define internal void @complain(ptr %name, ptr %owner, ptr %result, i64 %status, ptr %control) {{
+; `owner._after_launch(result, status, details)`, which raises.
+define internal void @complain(ptr %name, ptr %owner, ptr %result, i64 %status, ptr %details,
+                               i64 %size) {{
   %vector = alloca [4 x ptr]
   %vector1 = getelementptr ptr, ptr %vector, i64 1
   %vector2 = getelementptr ptr, ptr %vector, i64 2
   %vector3 = getelementptr ptr, ptr %vector, i64 3
   %number = call ptr @PyLong_FromLongLong(i64 %status)
-  %bytes = call ptr @PyBytes_FromStringAndSize(ptr %control, i64 64)
+  %bytes = call ptr @PyBytes_FromStringAndSize(ptr %details, i64 %size)
   store ptr %owner, ptr %vector
   store ptr %result, ptr %vector1
   store ptr %number, ptr %vector2
@@ -482,6 +486,8 @@ prepare:
   set Call.extent_count %call, 0
   set Call.aliased %call, 0
   set Call.types %call, %types
+  set Call.work_stream %call, null
+  set Call.device %call, 0
   call void @bind_positional(ptr %kernel, i64 %count, ptr %args, i64 %nargs, ptr %bound)
   %bound_ok = call i1 @bind_keywords(ptr %call, ptr %kernel, i64 %count, ptr %args, i64 %nargs,
                                      ptr %kwnames, ptr %bound)
@@ -504,17 +510,18 @@ find:
 look_up:
   %record = call ptr @find_record(ptr %kernel, ptr %measured, ptr %sizes, ptr %key)
   %miss = icmp eq ptr %record, null
-  br i1 %miss, label %slowly, label %run
+  br i1 %miss, label %slowly, label %hit
 slowly:
   %slow_answer = call ptr @launch_slowly(ptr %kernel, ptr %owner, ptr %measured, ptr %args,
                                          i64 %nargs, ptr %kwnames, ptr %key)
   br label %clean
-run:
-  %fast_answer = call ptr @run_record(ptr %kernel, ptr %owner, ptr %record, ptr %values,
-                                      ptr %sizes)
+hit:
+  %run = get Record.run %record
+  %fast_answer = call ptr %run(ptr %kernel, ptr %owner, ptr %record, ptr %values, ptr %sizes,
+                               ptr %call)
   br label %clean
 clean:
-  %result = phi ptr [ %slow_answer, %slowly ], [ %fast_answer, %run ]
+  %result = phi ptr [ %slow_answer, %slowly ], [ %fast_answer, %hit ]
   call void @Py_DecRef(ptr %key)
   call void @Py_DecRef(ptr %measured)
   ret ptr %result

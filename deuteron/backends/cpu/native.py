@@ -23,6 +23,7 @@ from deuteron.backends.cpu.launcher_ir import LAUNCHER_IR, LAUNCHER_STRUCTS
 from deuteron.backends.cpu.pool_ir import POOL_STRUCTS, pool_ir
 from deuteron.backends.cpu.sleep_ir import has_futex
 from deuteron.backends.cpu.structs import expand
+from deuteron.backends.cuda.launch_ir import CUDA_LAUNCH_IR, CUDA_STRUCTS
 from deuteron.backends.llvm import compile as llvm_compile
 from deuteron.backends.llvm import object_cache
 from deuteron.errors import UserError
@@ -31,7 +32,10 @@ NUMPY_MAJOR = int(np.__version__.split(".", maxsplit=1)[0])
 
 _METH_FASTCALL = 0x80
 _METH_KEYWORDS = 0x02
-_EXPORTS = ("launch", "bind_grid", "pool_run", "pool_worker", "pool_wake", "pool_set_threads")
+_EXPORTS = (
+    "launch", "bind_grid", "run_on_pool", "run_on_cuda", "pool_run", "pool_worker", "pool_wake",
+    "pool_set_threads",
+)  # fmt: skip
 
 # What is called of CPython, with LLVM's result and parameter types: all of the stable ABI but
 # PyObject_VectorcallMethod, which is public since 3.9.
@@ -84,9 +88,12 @@ class Code:
 
     `bind_grid(kernel_bytes, grid, owner)` returns the built-in function that launches;
     `pool_run` is called with the GIL held and releases it itself, `pool_worker` without.
+    `run_on_pool` and `run_on_cuda` are addresses, for records.
     """
 
     bind_grid: Callable[[bytes, object, object], Callable[..., Any]]
+    run_on_pool: int
+    run_on_cuda: int
     pool_run: Callable[[int, int, int, int, int, int], int]
     pool_worker: Callable[[int, int, int], int]
     pool_wake: Callable[[int, int], None]
@@ -124,6 +131,8 @@ def load_code(machine: str, futex: bool) -> Code:
     _KEEP.extend([definition, binder])
     return Code(
         _builtin(binder),
+        address["run_on_pool"],
+        address["run_on_cuda"],
         PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p)(
             address["pool_run"]
         ),
@@ -140,8 +149,10 @@ def launch_path_ir(machine: str, futex: bool) -> str:
         for name, (result, params) in _PYTHON_FUNCTIONS.items()
     ]
     globals_ = [f"@{name} = external global i8" for name in (*_PYTHON_OBJECTS, _LAUNCH_METHOD)]
-    structs = (*POOL_STRUCTS, *describe_structs(NUMPY_MAJOR), *LAUNCHER_STRUCTS)
-    bodies = [pool_ir(machine, futex), DESCRIBE_IR, LAUNCHER_IR]
+    structs = (
+        *POOL_STRUCTS, *describe_structs(NUMPY_MAJOR), *LAUNCHER_STRUCTS, *CUDA_STRUCTS,
+    )  # fmt: skip
+    bodies = [pool_ir(machine, futex), DESCRIBE_IR, LAUNCHER_IR, CUDA_LAUNCH_IR]
     return expand("\n".join([*declarations, *globals_, *bodies]), structs)
 
 

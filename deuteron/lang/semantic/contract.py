@@ -83,7 +83,7 @@ def _check_dot_dtypes(ctx: Context, a: Tensor, b: Tensor) -> None:
 
 def _input_precision(ctx: Context, precision: str | None, allow_tf32: bool | None) -> str:
     if precision is None:
-        return "tf32" if allow_tf32 else "ieee"
+        return "ieee" if allow_tf32 is False else "tf32"
     if allow_tf32 is not None:
         raise ctx.error(
             "dot got both input_precision and allow_tf32",
@@ -96,7 +96,7 @@ def _input_precision(ctx: Context, precision: str | None, allow_tf32: bool | Non
             "unknown input_precision",
             expected=", ".join(map(repr, INPUT_PRECISIONS)),
             got=repr(precision),
-            remedy='leave it out for "ieee"',
+            remedy='leave it out for "tf32"',
         )
     return precision.lower()
 

@@ -1,0 +1,81 @@
+"""Tile IR to PTX for an NVIDIA GPU: passes, layouts, LLVM text, LLVM's NVPTX code generator."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from deuteron import config
+from deuteron.backends.cpu.compiler import parameters
+from deuteron.backends.cuda.assign import Assignment
+from deuteron.backends.cuda.emit import emit
+from deuteron.backends.cuda.kernel_info import KernelInfo
+from deuteron.backends.cuda.target import CudaTarget
+from deuteron.backends.llvm.compile import assembly
+from deuteron.errors import OutOfResources
+from deuteron.ir import Function, format_function
+from deuteron.passes import pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class KernelImage:
+    """A compiled kernel: what the launcher loads and what the disk cache keeps.
+
+    `obj` is PTX text in UTF-8.
+    """
+
+    metadata: dict[str, Any]
+    obj: bytes
+    llvm: str
+    ir: str
+
+
+def compile_function(
+    function: Function,
+    target: CudaTarget,
+    *,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    maxnreg: int | None = None,
+) -> KernelImage:
+    """Compile a kernel for `target`; no GPU is needed.
+
+    Raises CompilationError for tiles that no GPU kernel can hold, OutOfResources when they need
+    more shared memory than a program is given.
+    """
+    function = pipeline.run(function)
+    text = format_function(function)
+    topics = config.debug_topics()
+    if "ir" in topics:
+        print(text, file=sys.stderr)
+    stages = max(1, num_stages)
+    emitted = emit(Assignment(function, target, num_warps, stages), maxnreg=maxnreg)
+    while emitted.shared_bytes > target.shared_limit and stages > 1:  # stages are a hint
+        stages -= 1
+        emitted = emit(Assignment(function, target, num_warps, stages), maxnreg=maxnreg)
+    if emitted.shared_bytes > target.shared_limit:
+        raise OutOfResources(
+            f"shared memory bytes of kernel {function.name}",
+            emitted.shared_bytes,
+            target.shared_limit,
+            "use smaller blocks, or a lower num_stages: each stage holds the tiles of one turn",
+            loc=function.loc,
+        )
+    if "llvm" in topics:
+        print(emitted.text, file=sys.stderr)
+    ptx = assembly(emitted.text, target.machine)
+    info = KernelInfo(
+        name=function.name,
+        shared_bytes=emitted.shared_bytes,
+        num_warps=num_warps,
+        params=parameters(function),
+        assert_sites=emitted.asserts,
+        has_control=bool(emitted.asserts),
+        target=target.key,
+        ir=text,
+        layouts=emitted.layouts,
+        llvm=emitted.text,
+        ptx=ptx,
+    )
+    return KernelImage(info.to_json(), ptx.encode(), emitted.text, text)

@@ -1,0 +1,139 @@
+"""`device_print` and `device_assert` on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from deuteron.backends.cuda.layout import Layout
+from deuteron.backends.cuda.tiles import Tiles
+from deuteron.backends.llvm.builder import I32, PTR, LType, Val
+from deuteron.backends.llvm.registers import convert
+from deuteron.dtypes import float64, int64, uint64
+from deuteron.ir import Op, Value
+
+_PRINT = "vprintf"
+
+
+def emit_print(tiles: Tiles, op: Op) -> None:
+    """Let each thread print the elements it stands for, a line an element.
+
+    A line reads `pid (0, 0, 0) idx (3) label value`, as on the CPU.
+    """
+    label = " " + str(op.attrs.get("prefix") or "").strip()
+    as_hex = bool(op.attrs.get("hex"))
+    if not op.operands:
+        _on_representative(tiles, None, lambda: _line(tiles, (), label, None, as_hex))
+    for number, operand in enumerate(op.operands):
+        prefix = label + (f" (operand {number})" if len(op.operands) > 1 else "")
+        layout = None
+        if operand.type.shape:
+            layout = tiles.assignment.common_home((operand,))
+        _on_representative(tiles, layout, partial(_all, tiles, operand, layout, prefix, as_hex))
+
+
+def _on_representative(tiles: Tiles, layout: Layout | None, write: Callable[[], None]) -> None:
+    def side() -> list[Val]:
+        write()
+        return []
+
+    own = tiles.representative(layout)
+    if own is None:
+        write()
+    else:
+        tiles.levels.branch(own, side, list)
+
+
+def _all(tiles: Tiles, operand: Value, layout: Layout | None, prefix: str, as_hex: bool) -> None:
+    if layout is None:
+        _line(tiles, (), prefix, (operand, tiles.scalar(operand)), as_hex)
+        return
+    registers = tiles.registers(operand, layout)
+    for offset, val in zip(layout.register_coords(), registers, strict=True):
+        place = [tiles.coordinate(layout, axis, offset) for axis in range(layout.rank)]
+        _line(tiles, place, prefix, (operand, val), as_hex)
+
+
+def _line(
+    tiles: Tiles,
+    place: Sequence[Val],
+    prefix: str,
+    shown: tuple[Value, Val] | None,
+    as_hex: bool,
+) -> None:
+    b = tiles.b
+    numbers = [*(tiles.cta.program_id(axis) for axis in range(3)), *place]
+    text = "pid (%u, %u, %u)"
+    if shown is not None:
+        text += f" idx ({', '.join(['%u'] * len(place))})"
+    text += prefix.replace("%", "%%").rstrip()
+    if shown is not None:
+        pattern, val = _printable(tiles, *shown, as_hex)
+        text += " " + pattern
+        numbers.append(val)
+    record = f"{{ {', '.join(str(n.type) for n in numbers)} }}"
+    with tiles.levels.at(0):
+        memory = b.emit(f"alloca {record}, align 8", PTR)
+    for index, number in enumerate(numbers):
+        field = b.emit(f"getelementptr inbounds {record}, {memory}, i32 0, i32 {index}", PTR)
+        b.store(number, field, min(8, number.type.bits // 8))
+    b.call(I32, _PRINT, [_string(tiles, text + "\n"), memory])
+
+
+def _printable(tiles: Tiles, value: Value, val: Val, as_hex: bool) -> tuple[str, Val]:
+    """A printf pattern and what it takes: integers as 64 bits, floats as double."""
+    b = tiles.b
+    if value.type.is_pointer:
+        return "0x%llx", b.convert("ptrtoint", val, "i64")
+    dtype = value.type.dtype
+    if dtype.is_floating():
+        return "%f", convert(b, val, dtype, float64)
+    if as_hex:
+        return f"0x%0{max(1, dtype.bits // 4)}llx", convert(b, val, dtype, uint64)
+    if dtype.is_int_signed():
+        return "%lld", convert(b, val, dtype, int64)
+    return "%llu", convert(b, val, dtype, uint64)
+
+
+def _string(tiles: Tiles, text: str) -> Val:
+    """The address of a constant, zero-terminated string."""
+    data = text.encode() + b"\0"
+    quoted = "".join(
+        chr(c) if 32 <= c < 127 and chr(c) not in '"\\' else f"\\{c:02X}" for c in data
+    )
+    name = f"text{len(tiles.b.globals)}"
+    tiles.b.globals[name] = (
+        f'private unnamed_addr addrspace(1) constant [{len(data)} x i8] c"{quoted}", align 1'
+    )
+    place = Val(f"@{name}", LType("ptr addrspace(1)"))
+    return tiles.b.emit(f"addrspacecast {place} to ptr", PTR)
+
+
+def emit_assert(tiles: Tiles, op: Op, control: Val, number: int) -> None:
+    """Record the first failed assert of a launch in its control block; the program goes on."""
+    b = tiles.b
+    condition = op.operands[0]
+    layout = tiles.assignment.common_home((condition,)) if condition.type.shape else None
+    operands = [
+        [tiles.scalar(o)] if layout is None else tiles.registers(o, layout) for o in op.operands
+    ]
+    failed = b.const(0, LType("i1"))
+    for args in zip(*operands, strict=True):
+        fails = b.xor(args[0], b.const(1, args[0].type))
+        if len(args) > 1:
+            fails = b.and_(fails, args[1])
+        failed = b.or_(failed, fails)
+
+    def record() -> list[Val]:
+        exchange = f"cmpxchg {control}, i64 0, i64 {number} monotonic monotonic, align 8"
+        pair = b.emit(exchange, LType("{ i64, i1 }"))
+        won = b.emit(f"extractvalue {pair}, 1", LType("i1"))
+        tiles.levels.branch(won, ids, list)
+        return []
+
+    def ids() -> list[Val]:
+        for axis, pid in enumerate(tiles.program_ids()):
+            b.store(pid, b.gep("i64", control, 1 + axis), 8)
+        return []
+
+    tiles.levels.branch(failed, record, list)

@@ -1,0 +1,185 @@
+"""What is known while a kernel is written: scalars, and tiles in the layouts they exist in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deuteron.backends.cuda import convert
+from deuteron.backends.cuda.assign import Assignment
+from deuteron.backends.cuda.cta import Cta
+from deuteron.backends.cuda.layout import Coord, Layout, replicated
+from deuteron.backends.llvm.builder import I32, LType, Val
+from deuteron.backends.llvm.elementwise import emit_op as emit_plain_op
+from deuteron.backends.llvm.levels import Levels
+from deuteron.backends.llvm.registers import register_elem, to_register, to_storage
+from deuteron.dtypes import bfloat16
+from deuteron.ir import Op, Value
+from deuteron.ir.nodes import Block
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile's elements that one thread holds, or the one value of a scalar (`layout` None)."""
+
+    layout: Layout | None
+    registers: Sequence[Val]
+
+
+class Tiles:
+    """The values of one kernel."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.cta = Cta(assignment.target, assignment.num_warps)
+        self.b = self.cta.b
+        self.levels = Levels(self.b)
+        self.scalars: dict[Value, Val] = {}
+        self._tiles: dict[tuple[Value, Layout], Sequence[Val]] = {}
+        self._bases: dict[Layout, list[Val]] = {}
+        self._described: dict[Value, Layout] = {}
+
+    # -- known values -----------------------------------------------------------------------
+    def scalar(self, value: Value) -> Val:
+        """A scalar; it is the same in every thread."""
+        return self.scalars[value]
+
+    def registers(self, value: Value, layout: Layout) -> Sequence[Val]:
+        """A tile's registers in a layout it was assigned to; a scalar's value in each register."""
+        if not value.type.shape:
+            return [self.scalars[value]] * layout.registers
+        return self._tiles[value, layout]
+
+    def put(self, value: Value, tile: Tile) -> None:
+        """Make a result known, converted to whatever layouts it is wanted in."""
+        if tile.layout is None:
+            self.scalars[value] = tile.registers[0]
+            return
+        self._described.setdefault(value, tile.layout)
+        self._tiles[value, tile.layout] = tile.registers
+        for wanted in self.assignment.converted_to(value):
+            if wanted != tile.layout:
+                self._tiles[value, wanted] = self._converted(value, tile, tile.layout, wanted)
+
+    def _converted(self, value: Value, tile: Tile, source: Layout, target: Layout) -> Sequence[Val]:
+        """The same elements in another layout; bfloat16 moves as its 16 bits."""
+        registers, element = tile.registers, value.type.element
+        if element is bfloat16:
+            registers = [to_storage(self.b, register, element) for register in registers]
+        plan = convert.plan(source, target, max(8, registers[0].type.bits))
+        moved = convert.emit(self.cta, plan, registers)
+        if element is bfloat16:
+            return [to_register(self.b, register, element) for register in moved]
+        return moved
+
+    def zero(self, value: Value) -> Val:
+        """The constant 0 of a value's element type."""
+        elem = register_elem(value.type.element)
+        return Val("null", LType(elem)) if elem == "ptr" else self.b.const(0, LType(elem))
+
+    def describe(self) -> str:
+        """The layout of each tile, one a line, for people."""
+        lines = [f"%{v.name or '?'}: {v.type}  {layout}" for v, layout in self._described.items()]
+        return "\n".join(lines)
+
+    # -- who holds what ---------------------------------------------------------------------
+    def base(self, layout: Layout) -> list[Val]:
+        """Per axis, the coordinate (i32) of the calling thread's register 0."""
+        found = self._bases.get(layout)
+        if found is None:
+            with self.levels.at(0):
+                found = [self._base(layout, axis) for axis in range(len(layout.shape))]
+            self._bases[layout] = found
+        return found
+
+    def _base(self, layout: Layout, axis: int) -> Val:
+        b = self.b
+        base = b.const(0, I32)
+        for index, vectors in ((self.cta.lane, layout.lane), (self.cta.warp, layout.warp)):
+            for bit, vector in enumerate(vectors):
+                if vector[axis]:
+                    on = b.and_(b.lshr(index, b.const(bit, I32)), b.const(1, I32))
+                    base = b.xor(base, b.mul(on, b.const(vector[axis], I32)))
+        return base
+
+    def coordinate(self, layout: Layout, axis: int, offset: Coord) -> Val:
+        """The coordinate (i32) along an axis of the calling thread's register at `offset`."""
+        base = self.base(layout)[axis]
+        if not offset[axis]:
+            return base
+        step = self.b.const(offset[axis], I32)
+        if _apart(layout, axis):
+            return self.b.emit(f"add nuw nsw {base}, {step.text}", I32)
+        return self.b.xor(base, step)
+
+    def linear(self, layout: Layout, offset: Coord) -> Val:
+        """The row-major number (i32) of the element in the thread's register at `offset`."""
+        b = self.b
+        number = b.const(0, I32)
+        for axis, size in enumerate(layout.shape):
+            number = b.mul(number, b.const(size, I32))
+            number = b.add(number, self.coordinate(layout, axis, offset))
+        return number
+
+    def representative(self, layout: Layout | None) -> Val | None:
+        """True in the threads that act for all that hold the same elements; None when all do."""
+        if layout is None:
+            return self.cta.on_one_thread()
+        b = self.b
+        lanes, warps = layout.replicated_lanes, layout.replicated_warps
+        if not lanes and not warps:
+            return None
+        redundant = b.or_(
+            b.and_(self.cta.lane, b.const(lanes, I32)), b.and_(self.cta.warp, b.const(warps, I32))
+        )
+        return b.icmp("eq", redundant, b.const(0, I32))
+
+    def program_ids(self) -> list[Val]:
+        """The three program ids, as i64."""
+        return [self.b.convert("zext", self.cta.program_id(axis), "i64") for axis in range(3)]
+
+    # -- small computations -----------------------------------------------------------------
+    def combine(self, block: Block, args: Sequence[Val]) -> list[Val]:
+        """What a combine block of a reduction or scan makes of scalars."""
+        known = dict(zip(block.args, args, strict=True))
+        for node in block.nodes:
+            assert isinstance(node, Op)
+            if node.name == "const":
+                elem = LType(register_elem(node.attrs["dtype"]))
+                known[node.result] = self.b.const(node.attrs["value"], elem)
+            else:
+                operands = [known[o] if o in known else self.scalars[o] for o in node.operands]
+                known[node.result] = emit_plain_op(self.b, node, operands)
+        return [known[v] if v in known else self.scalars[v] for v in block.yields]
+
+    def everywhere(self, value: Val, source: Val) -> Val:
+        """A value that one thread (where `source` holds) has, in every thread of the block."""
+        b = self.b
+        size = max(1, value.type.bits // 8)
+        place = self.cta.shared(self.cta.scratch(size))
+        self.levels.branch(source, lambda: self._keep(value, place, size), list)
+        self.cta.barrier()
+        return b.load(value.type, place, size)
+
+    def _keep(self, value: Val, place: Val, size: int) -> list[Val]:
+        self.b.store(value, place, size)
+        return []
+
+    def only_element(self, op: Op, result: Value) -> Val:
+        """A scalar that is an element of the tile an op takes."""
+        operand = op.operands[0]
+        if not operand.type.shape:
+            return self.scalars[operand]
+        layout = replicated(operand.type.shape, self.cta.num_warps)
+        place = (*(0 for _ in operand.type.shape[1:]), result.index)
+        return self.registers(operand, layout)[layout.register_at[place]]
+
+
+def _apart(layout: Layout, axis: int) -> bool:
+    """True when registers and threads set different bits of a coordinate, so that it adds up."""
+    registers = threads = 0
+    for vector in layout.register:
+        registers |= vector[axis]
+    for vector in (*layout.lane, *layout.warp):
+        threads |= vector[axis]
+    return not registers & threads
