@@ -249,6 +249,26 @@ def _dot(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     return (acc,)
 
 
+def _gather(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
+    source, index = types
+    axis: int = attrs["axis"]
+    _require(_dtype(index).is_int(), "an integer index is needed, not {}", index)
+    fits = source.rank == index.rank and 0 <= axis < source.rank
+    fits = fits and all(
+        s == i for a, (s, i) in enumerate(zip(source.shape, index.shape, strict=True)) if a != axis
+    )
+    _require(fits, "cannot gather {} from {} along axis {}", index, source, axis)
+    return (source.with_shape(index.shape),)
+
+
+def _histogram(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
+    source = types[0]
+    _require(source.rank == 1 and _dtype(source).is_int(), "integers are counted, not {}", source)
+    if len(types) > 1:
+        _require(types[1] == source.with_element(int1), "mask {}, {}", types[1], source)
+    return (Type(int32, (attrs["bins"],)),)
+
+
 def _identity(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     return (types[0],)
 
@@ -308,6 +328,10 @@ def _rows() -> list[OpInfo]:
     ]
     rest = [
         OpInfo("dot", (3, 3), _dot),  # input_precision (a, b, acc)
+        # axis (source, index): result[.., i, ..] is source[.., index[.., i, ..], ..]; an index out
+        # of range gives any value
+        OpInfo("gather", (2, 2), _gather),
+        OpInfo("histogram", (1, 2), _histogram),  # bins (values, [mask]); others are not counted
         OpInfo("print", (0, -1), _nothing, Effect.WRITE),  # prefix, hex
         OpInfo("assert", (1, 2), _nothing, Effect.WRITE),  # message (condition, [mask])
         OpInfo("assume", (1, 1), _nothing, Effect.WRITE),

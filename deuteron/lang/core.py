@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from deuteron.dtypes import DType
 from deuteron.lang.context import Context, builtin
-from deuteron.lang.semantic import arith, casts, contract, debug, shape
+from deuteron.lang.semantic import arith, casts, contract, debug, indexing, shape
 from deuteron.lang.values import Operand, Scalar, Tensor, describe, tensor_member
 
 TRITON_MAX_TENSOR_NUMEL = shape.MAX_NUMEL
@@ -233,6 +233,28 @@ def cat(
 ) -> Tensor:
     """`input`, then `other`, along the axis `dim`; both have one shape."""
     return shape.cat(ctx, input, other, dim)
+
+
+# -- elements by their places --------------------------------------------------------------
+@tensor_member
+@builtin
+def gather(ctx: Context, src: Tensor, index: Tensor, axis: int) -> Tensor:
+    """The elements of `src` at the places along `axis` that `index` names.
+
+    `index` holds integers, has the shape of `src` but for its length along `axis`, and gives the
+    result its shape.  A place outside of `src` gives any element.
+    """
+    return indexing.gather(ctx, src, index, axis)
+
+
+@tensor_member
+@builtin
+def histogram(ctx: Context, input: Tensor, num_bins: int, mask: Operand | None = None) -> Tensor:
+    """How often each of 0, …, num_bins - 1 occurs in a tile of integers of one axis, as int32.
+
+    Other values are not counted, nor are those where the boolean `mask` is false.
+    """
+    return indexing.histogram(ctx, input, num_bins, mask)
 
 
 # -- selection and products ----------------------------------------------------------------

@@ -156,7 +156,7 @@ class Plan:
                 return op.result
             case "reshape":
                 return None if self.demand.is_virtual(op.result) else op.result
-            case "split":
+            case "split" | "gather":
                 return op.operands[0] if self.demand.is_virtual(op.operands[0]) else None
             case "dot":
                 acc = op.operands[2]

@@ -128,6 +128,19 @@ def _num_programs(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Arra
     return (np.array(program.grid[op.attrs["axis"]], np.int32),)
 
 
+def _gather(op: Op, v: Sequence[Array]) -> Array:
+    axis: int = op.attrs["axis"]
+    inside = np.clip(v[1].astype(np.int64), 0, v[0].shape[axis] - 1)
+    return np.take_along_axis(v[0], inside, axis)
+
+
+def _histogram(op: Op, v: Sequence[Array]) -> Array:
+    bins: int = op.attrs["bins"]
+    values = v[0][v[1]] if len(v) > 1 else v[0]
+    counted = values[(values >= 0) & (values < bins)]
+    return np.bincount(counted.astype(np.int64), minlength=bins).astype(np.int32)
+
+
 # -- memory ---------------------------------------------------------------------------------------
 def _active(v: Sequence[Array], mask_index: int) -> Array:
     """Which lanes, in row-major order, are not masked off."""
@@ -271,6 +284,8 @@ def _rules() -> dict[str, Rule]:
         "join": _pure(lambda op, v: np.stack((v[0], v[1]), axis=-1)),
         "cat": _pure(_cat),
         "split": _split,
+        "gather": _pure(_gather),
+        "histogram": _pure(_histogram),
         "program_id": _program_id,
         "num_programs": _num_programs,
         "load": _load,
