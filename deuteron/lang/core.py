@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from deuteron.dtypes import DType
 from deuteron.lang.context import Context, builtin
-from deuteron.lang.semantic import arith, casts, contract, debug, indexing, shape
+from deuteron.lang.semantic import arith, casts, contract, debug, indexing, lanes, shape
 from deuteron.lang.values import Operand, Scalar, Tensor, describe, tensor_member
 
 TRITON_MAX_TENSOR_NUMEL = shape.MAX_NUMEL
@@ -344,6 +344,17 @@ def associative_scan(
     begin at the end.
     """
     return contract.associative_scan(ctx, input, axis, combine_fn, reverse=reverse)
+
+
+@builtin
+def map_elementwise(ctx: Context, scalar_fn: Callable[..., Any], *args: Operand, pack: int = 1) -> Any:
+    """`scalar_fn`, a jit function of scalars, on every element of tiles that broadcast together.
+
+    It may branch and loop by the values of its element; it may not touch memory.  With `pack`, a
+    power of two, one call takes so many neighbours of the last axis of every tile, and gives so
+    many values for every result, side by side.
+    """
+    return lanes.map_elementwise(ctx, scalar_fn, args, pack)
 
 
 # -- hints ---------------------------------------------------------------------------------
