@@ -22,7 +22,17 @@ from deuteron.lang.scope import Scope
 from deuteron.lang.semantic.casts import cast as cast_tensor
 from deuteron.lang.semantic.casts import to_tensor
 from deuteron.lang.source import Parameter, Source, source_of
-from deuteron.lang.values import BoundMethod, Tensor, constexpr, describe, is_static, unwrap, wrap
+from deuteron.lang.values import (
+    BoundMethod,
+    Composite,
+    Tensor,
+    constexpr,
+    describe,
+    is_static,
+    parts_of,
+    unwrap,
+    wrap,
+)
 from deuteron.lang.walker import FALLS, Walker, expression, suggest
 from deuteron.runtime.jit import JITFunction
 
@@ -258,8 +268,10 @@ def _specialization(value: object) -> object:
     """What of an argument decides how a call is compiled."""
     if isinstance(value, Tensor):
         return value.type
-    if is_tuple(value):
-        return tuple(_specialization(v) for v in value)
+    parts = parts_of(value)
+    if parts is not None:
+        kind = value.kind if isinstance(value, Composite) else None
+        return (kind, *map(_specialization, parts))
     plain = unwrap(value)
     return (type(plain).__qualname__, repr(plain))
 

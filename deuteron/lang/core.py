@@ -347,7 +347,9 @@ def associative_scan(
 
 
 @builtin
-def map_elementwise(ctx: Context, scalar_fn: Callable[..., Any], *args: Operand, pack: int = 1) -> Any:
+def map_elementwise(
+    ctx: Context, scalar_fn: Callable[..., Any], *args: Operand, pack: int = 1
+) -> Any:
     """`scalar_fn`, a jit function of scalars, on every element of tiles that broadcast together.
 
     It may branch and loop by the values of its element; it may not touch memory.  With `pack`, a

@@ -10,8 +10,10 @@ from deuteron.ir.types import Element, Pointer, Type
 from deuteron.lang.codegen import Argument, lower_kernel
 from deuteron.lang.context import Options
 from deuteron.lang.dependencies import Dependencies, find_dependencies
+from deuteron.lang.semantic.blocks import TensorDescriptor
 from deuteron.lang.source import replace_source
 from deuteron.lang.values import constexpr
+from deuteron.runtime.descriptors import DescriptorKind
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.specialize import TUPLE, ParamSpec, Specialization
 
@@ -67,9 +69,18 @@ def _argument(param: ParamSpec) -> object:
         return constexpr(param.value)
     if param.type == TUPLE:
         elements = [_argument(element) for element in param.elements]
+        if isinstance(param.value, DescriptorKind):
+            return _descriptor(param.value, elements)
         return param.value(*elements) if hasattr(param.value, "_fields") else tuple(elements)
     attrs = {"divisibility": param.divisibility} if param.divisibility > 1 else {}
     return Argument(Type(parse_element(param.type)), attrs)
+
+
+def _descriptor(kind: DescriptorKind, elements: list[Any]) -> TensorDescriptor:
+    """Of a descriptor made on the host: its pointer, its sizes and its strides, in this order."""
+    base, rest, rank = elements[0], elements[1:], len(kind.block_shape)
+    shape, strides = tuple(rest[:rank]), tuple(rest[rank:])
+    return TensorDescriptor(base, shape, strides, kind.block_shape, kind.padding)
 
 
 def _attrs(spec: Specialization) -> dict[str, Any]:

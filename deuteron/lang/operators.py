@@ -18,6 +18,7 @@ from deuteron.lang.values import (
     TENSOR_MEMBERS,
     BlockType,
     BoundMethod,
+    Composite,
     Operand,
     Tensor,
     constexpr,
@@ -164,6 +165,8 @@ def attribute(ctx: Context, value: object, name: str) -> object:
     """`value.name`."""
     if isinstance(value, Tensor):
         return _tensor_attribute(ctx, value, name)
+    if isinstance(value, Composite):
+        return _composite_attribute(ctx, value, name)
     plain = unwrap(value)
     is_number = isinstance(plain, (bool, int, float))
     if isinstance(value, constexpr) and name == "value":
@@ -176,6 +179,18 @@ def attribute(ctx: Context, value: object, name: str) -> object:
         raise ctx.error(
             f"{describe(value)} has no attribute `{name}`",
             expected="an attribute that it has",
+            got=f"`{name}`",
+            remedy="check the spelling, and whether the value is what it should be",
+        ) from None
+
+
+def _composite_attribute(ctx: Context, value: Composite, name: str) -> object:
+    try:
+        return wrap(value.attribute(name))
+    except AttributeError as error:
+        raise ctx.error(
+            f"{describe(value)} has no attribute `{name}`",
+            expected=f"{error}",
             got=f"`{name}`",
             remedy="check the spelling, and whether the value is what it should be",
         ) from None

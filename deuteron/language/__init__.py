@@ -38,6 +38,13 @@ from deuteron.lang.access import (
     load,
     store,
 )
+from deuteron.lang.blocks import (
+    advance,
+    load_tensor_descriptor,
+    make_block_ptr,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
+)
 from deuteron.lang.core import (
     TRITON_MAX_TENSOR_NUMEL,
     arange,
@@ -118,6 +125,9 @@ from deuteron.lang.random import (
     randn4x,
     uint_to_uniform_float,
 )
+from deuteron.lang.semantic.blocks import (
+    TensorDescriptor as tensor_descriptor,  # noqa: N813 - the language's own spelling
+)
 from deuteron.lang.sorting import bitonic_merge, flip, sort, topk
 from deuteron.lang.standard import (
     argmax,
@@ -149,21 +159,23 @@ from deuteron.lang.values import (
 from deuteron.language import extra
 
 __all__ = [
-    "TRITON_MAX_TENSOR_NUMEL", "PropagateNan", "abs", "add", "arange", "argmax", "argmin",
-    "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas", "atomic_max",
-    "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge",
-    "block_type", "broadcast", "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "const",
-    "constexpr", "cos", "cumprod", "cumsum", "debug_barrier", "device_assert", "device_print",
-    "div_rn", "dot", "dtype", "erf", "exp", "exp2", "expand_dims", "extra", "fdiv", "flip",
-    "float8e4nv", "float8e5", "float16", "float32", "float64", "floor", "fma", "full", "gather",
-    "histogram", "int1", "int8", "int16", "int32", "int64", "interleave", "join", "load", "log",
-    "log2", "map_elementwise", "math", "max", "max_constancy", "max_contiguous", "maximum",
-    "min", "minimum", "mul", "multiple_of", "num_programs", "pair_uniform_to_normal", "permute",
-    "philox", "philox_impl", "pointer_type", "program_id", "rand", "rand4x", "randint",
-    "randint4x", "randn", "randn4x", "range", "ravel", "reduce", "reduce_or", "reshape",
-    "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt", "sqrt_rn", "squeeze",
-    "static_assert", "static_print", "static_range", "store", "sub", "sum", "swizzle2d",
-    "tensor", "to_tensor", "topk", "trans", "tuple", "uint8", "uint16", "uint32", "uint64",
+    "TRITON_MAX_TENSOR_NUMEL", "PropagateNan", "abs", "add", "advance", "arange", "argmax",
+    "argmin", "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas",
+    "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "bfloat16",
+    "bitonic_merge", "block_type", "broadcast", "broadcast_to", "cast", "cat", "cdiv", "ceil",
+    "clamp", "const", "constexpr", "cos", "cumprod", "cumsum", "debug_barrier", "device_assert",
+    "device_print", "div_rn", "dot", "dtype", "erf", "exp", "exp2", "expand_dims", "extra",
+    "fdiv", "flip", "float8e4nv", "float8e5", "float16", "float32", "float64", "floor", "fma",
+    "full", "gather", "histogram", "int1", "int8", "int16", "int32", "int64", "interleave",
+    "join", "load", "load_tensor_descriptor", "log", "log2", "make_block_ptr",
+    "make_tensor_descriptor", "map_elementwise", "math", "max", "max_constancy",
+    "max_contiguous", "maximum", "min", "minimum", "mul", "multiple_of", "num_programs",
+    "pair_uniform_to_normal", "permute", "philox", "philox_impl", "pointer_type", "program_id",
+    "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "range", "ravel", "reduce",
+    "reduce_or", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt",
+    "sqrt_rn", "squeeze", "static_assert", "static_print", "static_range", "store",
+    "store_tensor_descriptor", "sub", "sum", "swizzle2d", "tensor", "tensor_descriptor",
+    "to_tensor", "topk", "trans", "tuple", "uint8", "uint16", "uint32", "uint64",
     "uint_to_uniform_float", "umulhi", "unsqueeze", "view", "void", "where", "xor_sum", "zeros",
     "zeros_like",
 ]  # fmt: skip

@@ -49,9 +49,15 @@ def _read(chunks: Chunks, op: Op, source: Buffer, index: Index, position: Coord)
     return chunks.memory.read(source, op.result.type.element, place)
 
 
+def _length(op: Op) -> int:
+    """Of the axis that is gathered along."""
+    axis: int = op.attrs["axis"]
+    return op.operands[0].type.shape[axis]
+
+
 def _position(chunks: Chunks, op: Op, index: Index) -> Coord:
     """The place along the axis that one element of the index names."""
-    last = op.operands[0].type.shape[op.attrs["axis"]] - 1
+    last = _length(op) - 1
     placed = chunks.get(op.operands[1], index)
     if not placed.val.text.startswith("%"):
         return Coord("", min(max(int(placed.val.text), 0), last))
@@ -67,7 +73,7 @@ def _position(chunks: Chunks, op: Op, index: Index) -> Coord:
 
 def _first_position(chunks: Chunks, op: Op, index: Index) -> Coord:
     """The place that a chunk of neighbours begins at, with a lane in the axis if any is."""
-    last, lanes = op.operands[0].type.shape[op.attrs["axis"]] - 1, index.lanes
+    last, lanes = _length(op) - 1, index.lanes
     placed = chunks.get(op.operands[1], index.scalar())
     if not placed.val.text.startswith("%"):
         return Coord("", min(max(int(placed.val.text), 1 - lanes), last))
@@ -101,7 +107,8 @@ def _inside(chunks: Chunks, op: Op, index: Val, last: int) -> Val:
 
 def _read_lanes(chunks: Chunks, op: Op, source: Buffer, index: Index, place: Placed) -> Placed:
     """Each lane from an address of its own."""
-    b, along = chunks.b, op.attrs["axis"]
+    b = chunks.b
+    along: int = op.attrs["axis"]
     size = elem_bytes(source.elem)
     start = chunks.memory.buffer_address(source, index.at(along, ZERO).scalar())
     level = max(chunks.pin, place.level, start.level)
@@ -118,5 +125,3 @@ def _read_lanes(chunks: Chunks, op: Op, source: Buffer, index: Index, place: Pla
         element = op.result.type.element
         stored = chunks.memory.gather(addresses, element, None)
         return Placed(to_register(b, stored, element), level)
-
-

@@ -9,8 +9,8 @@ from deuteron.dtypes import DType, bfloat16, float16, float32, float64, int8, in
 from deuteron.ir.nodes import Block, For, If, Op, While
 from deuteron.ir.optable import OPS
 from deuteron.lang.context import Context
-from deuteron.lang.semantic.lanes import Lanes
 from deuteron.lang.semantic.casts import check_number_dtype, constant, to_tensor
+from deuteron.lang.semantic.lanes import Lanes
 from deuteron.lang.semantic.shape import check_axis, expand_dims, reshape, splat
 from deuteron.lang.values import Tensor, describe, unwrap
 

@@ -130,7 +130,6 @@ class Lanes:
         results = self._loop(inits, again, turn)
         self.map.update(zip(node.results, results[1:], strict=True))
 
-
     def _loop(
         self,
         inits: Sequence[Value],
@@ -203,9 +202,7 @@ def map_elementwise(
     return whole[0] if single else tuple(whole)
 
 
-def _scalar_block(
-    ctx: Context, function: object, parts: Sequence[Tensor]
-) -> tuple[Block, bool]:
+def _scalar_block(ctx: Context, function: object, parts: Sequence[Tensor]) -> tuple[Block, bool]:
     """The function as a block over scalars, and whether it gives one value, not a tuple."""
     builder, loc = ctx.builder, ctx.builder.loc
     args = builder.open([p.handle.type.scalar for p in parts])
