@@ -61,7 +61,7 @@ def casts(dtype: DType) -> Function:
     lanes = b.op("arange", start=0, end=BLOCK)
     place = b.op("addptr", b.op("splat", out, shape=(BLOCK,)), lanes)
     value = b.op("load", b.op("addptr", b.op("splat", x, shape=(BLOCK,)), lanes))
-    for other in (*FLOATS, *INTS, T.int1, T.float8e5, T.float8e4nv):
+    for other in (*FLOATS, *INTS, T.int1, *T.FLOAT8):
         if other is not dtype:
             there = b.op("cast", value, to=other)
             b.ops("store", place, b.op("cast", there, to=dtype))
