@@ -228,6 +228,60 @@ def atomic_xchg(
 
 @tensor_member
 @builtin
+def atomic_load(
+    ctx: Context,
+    pointer: object,
+    mask: Operand | None = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> Tensor:
+    """What is in memory, read in one step; 0 where the mask is false.
+
+    On values of 16, 32 and 64 bits in memory that may be written; a mask needs 32 or 64 bits.
+    `sem` and `scope` as for `atomic_add`, by default "acquire" and "gpu".
+    """
+    return memory.atomic_load(ctx, pointer, mask, sem, scope)
+
+
+@tensor_member
+@builtin
+def atomic_store(
+    ctx: Context,
+    pointer: object,
+    val: Operand,
+    mask: Operand | None = None,
+    sem: str | None = None,
+    scope: str | None = None,
+) -> None:
+    """Write `val` in one step.
+
+    On 32- and 64-bit integers and floats; `sem` and `scope` as for `atomic_add`, by default
+    "release" and "gpu".
+    """
+    memory.atomic_rmw(ctx, "xchg", pointer, val, mask, sem or "release", scope)
+
+
+@tensor_member
+@builtin
+def atomic_poll(
+    ctx: Context,
+    pointer: object,
+    expected_value: Operand,
+    sem: str | None = None,
+    scope: str | None = None,
+    timeout_ns: Operand | None = None,
+) -> Tensor:
+    """Read one integer of 16, 32 or 64 bits again and again until it is `expected_value`.
+
+    True when it was seen; False when `timeout_ns` nanoseconds (at a rough count) went by before.
+    Memory is read once at least.  `sem` is "acquire" (the default) or "relaxed".  Programs of a
+    grid may run one after the other: without a timeout, waiting for a later one may never end.
+    """
+    return memory.atomic_poll(ctx, pointer, expected_value, sem, scope, timeout_ns)
+
+
+@tensor_member
+@builtin
 def atomic_cas(
     ctx: Context,
     pointer: object,

@@ -33,6 +33,8 @@ class Options:
     num_ctas: int = 1
     debug: bool = False  # keep device_assert
     enable_fp_fusion: bool = True
+    target: str = "cpu"  # "cpu" or "cuda": what the kernel asks of `tl.target_info`
+    target_arch: int = 0  # compute capability: 90 for 9.0
 
 
 def _no_jit(function: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:

@@ -16,7 +16,7 @@ from typing import Final
 
 from deuteron.errors import CompilationError
 from deuteron.ir.nodes import Block
-from deuteron.lang import operators
+from deuteron.lang import loops, operators
 from deuteron.lang.merge import MismatchError, common_form, fill, pour
 from deuteron.lang.scope import MISSING, Lost, Scope
 from deuteron.lang.values import Tensor, constexpr, describe, unwrap
@@ -44,6 +44,8 @@ def condition(w: Walker, node: ast.expr) -> bool | Tensor:
     """The truth of a condition: a bool when it is known now, else a scalar i1."""
     value = w.expr(node)
     w.at(node)
+    if isinstance(value, loops.condition):
+        value = value.value
     if isinstance(value, Tensor):
         if value.shape:
             raise w.error(

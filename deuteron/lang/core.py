@@ -389,6 +389,15 @@ def debug_barrier(ctx: Context) -> None:
     """Wait for the other threads of this program.  A program here is one thread: does nothing."""
 
 
+@builtin
+def expect_zero(ctx: Context, x: Operand, mask: Operand) -> Tensor:
+    """`x`, which is expected to be zero where `mask` holds.
+
+    With `debug=True` the kernel stops with DeviceAssertionError where it is not.
+    """
+    return debug.expect_zero(ctx, casts.to_tensor(ctx, x), mask)
+
+
 # -- debugging -----------------------------------------------------------------------------
 @builtin
 def static_print(

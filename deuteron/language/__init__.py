@@ -28,14 +28,17 @@ from deuteron.dtypes import (
     uint32,
     uint64,
 )
-from deuteron.lang import math
+from deuteron.lang import math, target_info
 from deuteron.lang.access import (
     atomic_add,
     atomic_and,
     atomic_cas,
+    atomic_load,
     atomic_max,
     atomic_min,
     atomic_or,
+    atomic_poll,
+    atomic_store,
     atomic_xchg,
     atomic_xor,
     load,
@@ -62,6 +65,7 @@ from deuteron.lang.core import (
     device_print,
     dot,
     expand_dims,
+    expect_zero,
     full,
     gather,
     histogram,
@@ -89,7 +93,8 @@ from deuteron.lang.core import (
     zeros,
     zeros_like,
 )
-from deuteron.lang.loops import range, static_range
+from deuteron.lang.inline_asm import inline_asm_elementwise
+from deuteron.lang.loops import condition, range, static_range
 from deuteron.lang.math import (
     PropagateNan,
     abs,
@@ -164,12 +169,13 @@ from deuteron.language import extra
 __all__ = [
     "TRITON_MAX_TENSOR_NUMEL", "PropagateNan", "abs", "add", "advance", "arange", "argmax",
     "argmin", "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas",
-    "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "bfloat16",
-    "bitonic_merge", "block_type", "broadcast", "broadcast_to", "cast", "cat", "cdiv", "ceil",
-    "clamp", "const", "constexpr", "cos", "cumprod", "cumsum", "debug_barrier", "device_assert",
-    "device_print", "div_rn", "dot", "dtype", "erf", "exp", "exp2", "expand_dims", "extra",
-    "fdiv", "flip", "float8e4b8", "float8e4b15", "float8e4nv", "float8e5", "float8e5b16",
-    "float16", "float32", "float64", "floor", "fma", "full", "gather", "histogram", "int1",
+    "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_store",
+    "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge", "block_type", "broadcast",
+    "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "condition", "const", "constexpr",
+    "cos", "cumprod", "cumsum", "debug_barrier", "device_assert", "device_print", "div_rn",
+    "dot", "dtype", "erf", "exp", "exp2", "expand_dims", "expect_zero", "extra", "fdiv", "flip",
+    "float8e4b8", "float8e4b15", "float8e4nv", "float8e5", "float8e5b16", "float16", "float32",
+    "float64", "floor", "fma", "full", "gather", "histogram", "inline_asm_elementwise", "int1",
     "int8", "int16", "int32", "int64", "interleave", "join", "load", "load_tensor_descriptor",
     "log", "log2", "make_block_ptr", "make_tensor_descriptor", "map_elementwise", "math", "max",
     "max_constancy", "max_contiguous", "maximum", "min", "minimum", "mul", "multiple_of",
@@ -177,8 +183,8 @@ __all__ = [
     "pointer_type", "program_id", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x",
     "range", "ravel", "reduce", "reduce_or", "reshape", "rsqrt", "sigmoid", "sin", "softmax",
     "sort", "split", "sqrt", "sqrt_rn", "squeeze", "static_assert", "static_print",
-    "static_range", "store", "store_tensor_descriptor", "sub", "sum", "swizzle2d", "tensor",
-    "tensor_descriptor", "to_tensor", "topk", "trans", "tuple", "uint8", "uint16", "uint32",
-    "uint64", "uint_to_uniform_float", "umulhi", "unsqueeze", "view", "void", "where",
-    "xor_sum", "zeros", "zeros_like",
+    "static_range", "store", "store_tensor_descriptor", "sub", "sum", "swizzle2d",
+    "target_info", "tensor", "tensor_descriptor", "to_tensor", "topk", "trans", "tuple",
+    "uint8", "uint16", "uint32", "uint64", "uint_to_uniform_float", "umulhi", "unsqueeze",
+    "view", "void", "where", "xor_sum", "zeros", "zeros_like",
 ]  # fmt: skip

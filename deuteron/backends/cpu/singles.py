@@ -13,6 +13,7 @@ from deuteron.backends.cpu.kernel_info import AssertSite, PrintSite
 from deuteron.backends.cpu.levels import Placed
 from deuteron.backends.cpu.nests import Nests
 from deuteron.backends.llvm.builder import I32, I64, LType, Val
+from deuteron.backends.refusals import no_assembly
 from deuteron.dtypes import int32
 from deuteron.ir import Op, Value
 
@@ -61,6 +62,8 @@ class Singles:
                 self._split_pair(op)
             case "histogram":
                 self._histogram(op)
+            case "inline_asm":
+                raise no_assembly(op)
             case "print":
                 self._print(op)
             case "assert":

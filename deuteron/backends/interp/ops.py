@@ -27,6 +27,7 @@ from deuteron.backends.interp.values import (
     round_to,
     storage_dtype,
 )
+from deuteron.backends.refusals import no_assembly
 from deuteron.dtypes import DType
 from deuteron.errors import DeviceAssertionError
 from deuteron.ir import Op, Pointer
@@ -249,6 +250,10 @@ def _assume(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
     return ()
 
 
+def _inline_asm(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
+    raise no_assembly(op)
+
+
 def _rules() -> dict[str, Rule]:
     return {
         **{name: _float_unary(name) for name in functions.UNARY},
@@ -293,6 +298,7 @@ def _rules() -> dict[str, Rule]:
         "atomic_rmw": _atomic_rmw,
         "atomic_cas": _atomic_cas,
         "dot": _pure(lambda op, v: ar.matrix_product(v[0], v[1], v[2], _dtype(op, 2))),
+        "inline_asm": _inline_asm,
         "print": _print,
         "assert": _assert,
         "assume": _assume,
