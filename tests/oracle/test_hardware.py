@@ -96,7 +96,9 @@ def parts(x, y):
 
 def assembly(x, out, whole, rest, B: tl.constexpr):
     i = tl.arange(0, B)
-    tl.store(out + i, tl.inline_asm_elementwise(ROUND, "=r,r", [tl.load(x + i)], tl.float32, True, 1))
+    tl.store(
+        out + i, tl.inline_asm_elementwise(ROUND, "=r,r", [tl.load(x + i)], tl.float32, True, 1)
+    )
     q, r = tl.inline_asm_elementwise(
         asm=SPLIT,
         constraints="=r,=r,r,r",
