@@ -19,6 +19,7 @@ from deuteron.lang.values import (
     BlockType,
     BoundMethod,
     Composite,
+    ConstexprType,
     Operand,
     Tensor,
     constexpr,
@@ -169,8 +170,8 @@ def attribute(ctx: Context, value: object, name: str) -> object:
         return _composite_attribute(ctx, value, name)
     plain = unwrap(value)
     is_number = isinstance(plain, (bool, int, float))
-    if isinstance(value, constexpr) and name == "value":
-        return value
+    if isinstance(value, constexpr) and name in ("value", "type"):
+        return value if name == "value" else ConstexprType(plain)
     if is_number and name in TENSOR_MEMBERS:
         return BoundMethod(TENSOR_MEMBERS[name], casts.to_tensor(ctx, plain))
     try:

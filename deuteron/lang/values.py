@@ -279,6 +279,13 @@ class BlockType:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class ConstexprType:
+    """The type of a constant as the language shows it: `x.type` of a constexpr x."""
+
+    value: Any
+
+
 class const:  # noqa: N801 - the language's own spelling
     """Annotation of a pointer parameter that the kernel may not store through."""
 

@@ -157,6 +157,9 @@ from deuteron.lang.values import (
     BlockType as block_type,  # noqa: N813
 )
 from deuteron.lang.values import (
+    ConstexprType as constexpr_type,  # noqa: N813
+)
+from deuteron.lang.values import (
     Tensor as tensor,  # noqa: N813
 )
 from deuteron.lang.values import (
@@ -173,19 +176,20 @@ __all__ = [
     "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_store",
     "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge", "block_type", "broadcast",
     "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "condition", "const", "constexpr",
-    "cos", "cumprod", "cumsum", "debug_barrier", "device_assert", "device_print", "div_rn",
-    "dot", "dot_scaled", "dtype", "erf", "exp", "exp2", "expand_dims", "expect_zero", "extra",
-    "fdiv", "flip", "float8e4b8", "float8e4b15", "float8e4nv", "float8e5", "float8e5b16",
-    "float16", "float32", "float64", "floor", "fma", "full", "gather", "histogram",
-    "inline_asm_elementwise", "int1", "int8", "int16", "int32", "int64", "interleave", "join",
-    "load", "load_tensor_descriptor", "log", "log2", "make_block_ptr", "make_tensor_descriptor",
-    "map_elementwise", "math", "max", "max_constancy", "max_contiguous", "maximum", "min",
-    "minimum", "mul", "multiple_of", "num_programs", "pair_uniform_to_normal", "permute",
-    "philox", "philox_impl", "pointer_type", "program_id", "rand", "rand4x", "randint",
-    "randint4x", "randn", "randn4x", "range", "ravel", "reduce", "reduce_or", "reshape",
-    "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt", "sqrt_rn", "squeeze",
-    "static_assert", "static_print", "static_range", "store", "store_tensor_descriptor", "sub",
-    "sum", "swizzle2d", "target_info", "tensor", "tensor_descriptor", "to_tensor", "topk",
-    "trans", "tuple", "uint8", "uint16", "uint32", "uint64", "uint_to_uniform_float", "umulhi",
-    "unsqueeze", "view", "void", "where", "xor_sum", "zeros", "zeros_like",
+    "constexpr_type", "cos", "cumprod", "cumsum", "debug_barrier", "device_assert",
+    "device_print", "div_rn", "dot", "dot_scaled", "dtype", "erf", "exp", "exp2", "expand_dims",
+    "expect_zero", "extra", "fdiv", "flip", "float8e4b8", "float8e4b15", "float8e4nv",
+    "float8e5", "float8e5b16", "float16", "float32", "float64", "floor", "fma", "full",
+    "gather", "histogram", "inline_asm_elementwise", "int1", "int8", "int16", "int32", "int64",
+    "interleave", "join", "load", "load_tensor_descriptor", "log", "log2", "make_block_ptr",
+    "make_tensor_descriptor", "map_elementwise", "math", "max", "max_constancy",
+    "max_contiguous", "maximum", "min", "minimum", "mul", "multiple_of", "num_programs",
+    "pair_uniform_to_normal", "permute", "philox", "philox_impl", "pointer_type", "program_id",
+    "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "range", "ravel", "reduce",
+    "reduce_or", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt",
+    "sqrt_rn", "squeeze", "static_assert", "static_print", "static_range", "store",
+    "store_tensor_descriptor", "sub", "sum", "swizzle2d", "target_info", "tensor",
+    "tensor_descriptor", "to_tensor", "topk", "trans", "tuple", "uint8", "uint16", "uint32",
+    "uint64", "uint_to_uniform_float", "umulhi", "unsqueeze", "view", "void", "where",
+    "xor_sum", "zeros", "zeros_like",
 ]  # fmt: skip

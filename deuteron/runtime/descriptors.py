@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deuteron.errors import LaunchError
-from deuteron.runtime.arrays import describe_array
+from deuteron.runtime.arrays import TensorWrapper, describe_array
 
 MAX_RANK = 5
 PADDINGS = ("zero", "nan")
@@ -84,8 +84,9 @@ class TensorDescriptor:
         if array is None:
             kind = type(tensor).__name__
             raise _error("an array (NumPy, torch, DLPack)", kind, "pass the array itself")
-        is_torch = hasattr(tensor, "stride")
-        steps: Sequence[int] = tensor.stride() if is_torch else _element_strides(tensor)
+        owner = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+        is_torch = hasattr(owner, "stride")
+        steps: Sequence[int] = owner.stride() if is_torch else _element_strides(owner)
         return cls(tensor, tuple(tensor.shape), steps, block_shape, padding)
 
     @property

@@ -78,6 +78,8 @@ class BlockPointer(Blocks):
         return replace(self, base=base, shape=shape, strides=strides, offsets=offsets)
 
     def attribute(self, name: str) -> object:
+        if name == "dtype":
+            return self.base.dtype
         if name in BLOCK_METHODS:
             return BoundMethod(BLOCK_METHODS[name], self)
         return _field(self, name, ("base", "shape", "strides", "offsets", "block_shape"))
