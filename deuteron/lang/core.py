@@ -35,7 +35,10 @@ def num_programs(ctx: Context, axis: int) -> Tensor:
 # -- creation ------------------------------------------------------------------------------
 @builtin
 def arange(ctx: Context, start: int, end: int) -> Tensor:
-    """The int32 values start, …, end - 1; end - start must be a power of two."""
+    """The int32 values start, …, end - 1.
+
+    Any length will do, as for all shapes; powers of two are fastest, and what Triton asks for.
+    """
     return shape.arange(ctx, start, end)
 
 
@@ -231,7 +234,7 @@ def interleave(ctx: Context, a: Operand, b: Operand) -> Tensor:
 def cat(
     ctx: Context, input: Tensor, other: Tensor, can_reorder: bool = False, dim: int = 0
 ) -> Tensor:
-    """`input`, then `other`, along the axis `dim`; both have one shape."""
+    """`input`, then `other`, along the axis `dim`; the other axes have one length in both."""
     return shape.cat(ctx, input, other, dim)
 
 

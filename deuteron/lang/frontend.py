@@ -52,6 +52,7 @@ class PythonFrontend:
             num_warps=spec.options.num_warps,
             num_stages=spec.options.num_stages,
             debug=spec.options.debug,
+            strict=fn.strict,
             enable_fp_fusion=spec.options.enable_fp_fusion,
         )
         return lower_kernel(fn, arguments, options, _attrs(spec))

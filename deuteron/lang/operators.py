@@ -12,6 +12,7 @@ from typing import Any, Final, TypeGuard, cast
 
 from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
+from deuteron.lang.aggregates import Aggregate
 from deuteron.lang.context import Context
 from deuteron.lang.semantic import arith, casts, shape
 from deuteron.lang.values import (
@@ -41,6 +42,7 @@ _TENSOR_BINARY: Final[Mapping[str, Callable[[Context, Operand, Operand], Tensor]
     "&": arith.bit_and,
     "|": arith.bit_or,
     "^": arith.bit_xor,
+    "**": arith.power,
 }
 _PYTHON_NAMES: Final[Mapping[str, str]] = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
@@ -51,19 +53,21 @@ _PYTHON_UNARY_NAMES: Final[Mapping[str, str]] = {
     "+": "pos", "-": "neg", "~": "invert", "not": "not_",
 }  # fmt: skip
 _NO_TENSOR_FORM: Final[Mapping[str, str]] = {
-    "**": "multiply, or call libdevice.pow",
     "@": "call tl.dot",
 }
 
 
 def binary(ctx: Context, symbol: str, left: object, right: object) -> object:
     """`left symbol right` for an arithmetic or bitwise operator."""
+    method = _special(ctx, symbol, left, right)
+    if method is not None:
+        return method
     if is_static(left) and is_static(right):
         return _fold(ctx, symbol, left, right)
     if symbol in _NO_TENSOR_FORM:
         raise ctx.error(
             f"tensors have no `{symbol}` operator",
-            expected="one of + - * / // % & | ^ << >>",
+            expected="one of + - * / // % ** & | ^ << >>",
             got=f"{describe(left)} and {describe(right)}",
             remedy=_NO_TENSOR_FORM[symbol],
         )
@@ -72,8 +76,21 @@ def binary(ctx: Context, symbol: str, left: object, right: object) -> object:
     return _TENSOR_BINARY[symbol](ctx, _operand(ctx, symbol, left), _operand(ctx, symbol, right))
 
 
+def _special(ctx: Context, symbol: str, left: object, right: object) -> object | None:
+    """What an aggregate's own method for an operator gives; None when there is none."""
+    name = _PYTHON_NAMES.get(symbol, symbol).strip("_")
+    for value, other, prefix in ((left, right, ""), (right, left, "r")):
+        method = value.method(f"__{prefix}{name}__") if isinstance(value, Aggregate) else None
+        if method is not None:
+            return ctx.call(method, [value, other], {})
+    return None
+
+
 def compare(ctx: Context, symbol: str, left: object, right: object) -> object:
     """`left symbol right` for a comparison."""
+    method = _special(ctx, symbol, left, right)
+    if method is not None:
+        return method
     if is_static(left) and is_static(right):
         return _fold(ctx, symbol, left, right)
     return arith.compare(ctx, symbol, _operand(ctx, symbol, left), _operand(ctx, symbol, right))
@@ -81,6 +98,10 @@ def compare(ctx: Context, symbol: str, left: object, right: object) -> object:
 
 def unary(ctx: Context, symbol: str, value: object) -> object:
     """`symbol value` for `+`, `-`, `~` and `not`."""
+    if isinstance(value, Aggregate):
+        method = value.method(f"__{_PYTHON_UNARY_NAMES[symbol].strip('_')}__")
+        if method is not None:
+            return ctx.call(method, [value], {})
     if not isinstance(value, Tensor):
         return _fold(ctx, symbol, value)
     match symbol:
@@ -218,6 +239,9 @@ def _tensor_attribute(ctx: Context, tensor: Tensor, name: str) -> object:
 
 def subscript(ctx: Context, value: object, items: object) -> object:
     """`value[items]`: axes of a tensor, or an item of a tuple or constant."""
+    method = value.method("__getitem__") if isinstance(value, Aggregate) else None
+    if method is not None:
+        return ctx.call(method, [value, items], {})
     index = unwrap(items)
     if isinstance(value, Tensor):
         return shape.subscript(ctx, value, index if _is_tuple(index) else (index,))

@@ -44,6 +44,7 @@ from deuteron.lang.access import (
     load,
     store,
 )
+from deuteron.lang.aggregates import aggregate_replace
 from deuteron.lang.blocks import (
     advance,
     load_tensor_descriptor,
@@ -171,12 +172,12 @@ from deuteron.lang.values import (
 from deuteron.language import extra
 
 __all__ = [
-    "TRITON_MAX_TENSOR_NUMEL", "PropagateNan", "abs", "add", "advance", "arange", "argmax",
-    "argmin", "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas",
-    "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_poll", "atomic_store",
-    "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge", "block_type", "broadcast",
-    "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "condition", "const", "constexpr",
-    "constexpr_type", "cos", "cumprod", "cumsum", "debug_barrier", "device_assert",
+    "TRITON_MAX_TENSOR_NUMEL", "PropagateNan", "abs", "add", "advance", "aggregate_replace",
+    "arange", "argmax", "argmin", "associative_scan", "assume", "atomic_add", "atomic_and",
+    "atomic_cas", "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_poll",
+    "atomic_store", "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge", "block_type",
+    "broadcast", "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "condition", "const",
+    "constexpr", "constexpr_type", "cos", "cumprod", "cumsum", "debug_barrier", "device_assert",
     "device_print", "div_rn", "dot", "dot_scaled", "dtype", "erf", "exp", "exp2", "expand_dims",
     "expect_zero", "extra", "fdiv", "flip", "float8e4b8", "float8e4b15", "float8e4nv",
     "float8e5", "float8e5b16", "float16", "float32", "float64", "floor", "fma", "full",
