@@ -14,7 +14,7 @@ from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
 from deuteron.lang.aggregates import Aggregate
 from deuteron.lang.context import Context
-from deuteron.lang.semantic import arith, casts, shape
+from deuteron.lang.semantic import arith, casts, indexing, shape
 from deuteron.lang.values import (
     TENSOR_MEMBERS,
     BlockType,
@@ -244,7 +244,7 @@ def subscript(ctx: Context, value: object, items: object) -> object:
         return ctx.call(method, [value, items], {})
     index = unwrap(items)
     if isinstance(value, Tensor):
-        return shape.subscript(ctx, value, index if _is_tuple(index) else (index,))
+        return indexing.subscript(ctx, value, index if _is_tuple(index) else (index,))
     try:
         plain: Any = value if _is_tuple(value) else unwrap(value)
         return wrap(plain[index])

@@ -128,7 +128,7 @@ def newton(x, out, most, B: tl.constexpr):
     i = tl.arange(0, B)
     a = tl.load(x + i)
     root = a
-    for turn in range(most):
+    for _ in range(most):
         better = (root + a / root) / 2
         if tl.max(tl.abs(better - root)) < 1e-6:
             root = better
@@ -262,3 +262,47 @@ def test_rows_of_any_length(n):
         np.testing.assert_allclose(out[0], want, 1e-5, 1e-6)
         np.testing.assert_array_equal(out[1], x[::-1])
         np.testing.assert_array_equal(out[2], np.roll(x, -1))
+
+
+# -- elements and slices -----------------------------------------------------------------------
+def slices(x, out, rows, n, M: tl.constexpr, N: tl.constexpr):
+    a = tl.load(x + tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :])
+    j = tl.arange(0, N)
+    tl.store(rows + j, a[2])
+    tl.store(rows + N + j, a[-1, :])
+    tl.store(rows + 2 * N + j, a[n])
+    tl.store(out, a[1, 3] + a[n, -2])
+    i = tl.arange(0, M)
+    tl.store(rows + 3 * N + i, a[:, 5])
+    tl.store(rows + 4 * N + i, a[..., n])
+    half = a[1:3, N // 2 :]
+    tl.static_assert(half.shape == (2, N - N // 2))
+    k = tl.arange(0, N - N // 2)
+    tl.store(rows + 5 * N + k, tl.sum(half, 0))
+    third = a[0, 1:-1:3]
+    tl.store(rows + 6 * N + tl.arange(0, third.shape[0]), third)
+    tl.store(rows + 7 * N + j, a[0][::-1])
+    total = tl.zeros((M,), tl.float32)
+    for step in range(n):
+        total += a[:, step] * a[step, None, 0]
+    tl.store(rows + 8 * N + i, total)
+
+
+@pytest.mark.parametrize("shape", [(8, 16), (6, 10)])
+def test_elements_and_slices(shape):
+    m, n = shape
+    a = np.random.default_rng(5).standard_normal((m, n)).astype(np.float32)
+    want = np.zeros((9, n), np.float32)
+    want[0], want[1], want[2] = a[2], a[-1], a[3]
+    want[3, :m], want[4, :m] = a[:, 5], a[:, 3]
+    want[5, : n - n // 2] = a[1:3, n // 2 :].sum(0)
+    third = a[0, 1:-1:3]
+    want[6, : len(third)] = third
+    want[7] = a[0, ::-1]
+    want[8, :m] = sum(a[:, s] * a[s, 0] for s in range(3))
+    for _, out, rows, *_ in run_both(
+        slices, a, np.zeros(1, np.float32), np.zeros_like(want), 3, M=m, N=n
+    ):
+        rows[6, len(third) :] = 0
+        np.testing.assert_allclose(rows, want, 1e-6)
+        assert out[0] == a[1, 3] + a[3, -2]

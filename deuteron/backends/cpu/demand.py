@@ -49,7 +49,8 @@ class Demand:
         if op is None:
             return False
         if op.name == "reshape":
-            return keeps_axes(op)
+            # The only element of a tile is taken at once: what it is read from may change.
+            return keeps_axes(op) and bool(value.type.shape)
         if op.name == "load" and (not value.type.shape or op.attrs.get("volatile")):
             return False
         return op.name in _VIRTUAL_OPS

@@ -124,6 +124,11 @@ class Singles:
 
     def _reshape(self, op: Op) -> None:
         source = op.operands[0]
+        if not op.result.type.shape:
+            with self.chunks.here():
+                only = self.chunks.get(source, Index.origin(source.type.rank)).val
+            self.chunks.scalars[op.result] = Placed(only, self.levels.depth)
+            return
         # Without gaps, whatever pitch a dot would like.
         buffer = self.nests.arena.tile(op.result.type)
         self.chunks.buffers[op.result] = buffer

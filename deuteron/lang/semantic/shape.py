@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 from typing import cast as typing_cast
 
 from deuteron.dtypes import DType
@@ -328,38 +327,3 @@ def _check_same_element(ctx: Context, name: str, a: Tensor, b: Tensor) -> None:
                 else "load what pointers point to first, with tl.load"
             ),
         )
-
-
-def _subscript_text(item: object) -> str:
-    if isinstance(item, slice):
-        part = typing_cast(Any, item)
-        bounds: tuple[object, object] = (part.start, part.stop)
-        return ":".join("" if bound is None else describe(bound) for bound in bounds)
-    return "..." if item is Ellipsis else describe(item)
-
-
-def subscript(ctx: Context, x: Tensor, items: Sequence[object]) -> Tensor:
-    """`x[:, None]`: each `:` keeps an axis, each None inserts one, … keeps the rest."""
-    kept = sum(isinstance(item, slice) for item in items)
-    expanded: list[object] = []
-    for item in items:
-        expanded += [slice(None)] * (len(x.shape) - kept) if item is Ellipsis else [item]
-    supported = all(item is None or item == slice(None) for item in expanded)
-    if not supported:
-        raise ctx.error(
-            "a tile cannot be indexed by element or range",
-            expected="`:`, `...` and None in the brackets",
-            got=", ".join(map(_subscript_text, items)),
-            remedy="load the part from memory, or select it with tl.where and a reduction",
-        )
-    if sum(item is not None for item in expanded) > len(x.shape):
-        raise ctx.error(
-            "too many axes in the brackets",
-            expected=f"{len(x.shape)} of `:`",
-            got=str(sum(item is not None for item in expanded)),
-            remedy="insert axes with None",
-        )
-    for place, item in enumerate(expanded):
-        if item is None:
-            x = expand_dims(ctx, x, place)
-    return x
