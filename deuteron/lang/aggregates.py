@@ -247,8 +247,9 @@ def _admit(ctx: Context | None, name: str, annotation: object, value: object) ->
 
 
 # -- replacing fields ----------------------------------------------------------------------
-def aggregate_replace(instance: Any, _ctx: Context | None = None, **changes: object) -> Any:
+def aggregate_replace(*instances: Any, _ctx: Context | None = None, **changes: object) -> Any:
     """The same instance with other values in some fields, named by keyword."""
+    instance = instances[0] if len(instances) == 1 else instances
     if not isinstance(instance, Aggregate):
         message = f"aggregate_replace takes an aggregate, not {describe(instance)}"
         raise _wrong(_ctx, message, "an instance of a class decorated with @aggregate", instance)
@@ -274,3 +275,9 @@ def _wrong(ctx: Context | None, message: str, expected: str, got: object) -> Use
 
 
 cast(Any, aggregate_replace).is_builtin = True
+cast(Any, aggregate_replace).__signature__ = inspect.Signature(
+    [
+        inspect.Parameter("instance", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+        inspect.Parameter("changes", inspect.Parameter.VAR_KEYWORD),
+    ]
+)

@@ -155,6 +155,8 @@ _CHECKS: Final[dict[str, _Check]] = {
     "Tensor | Scalar": _OPERAND,
     "bool": _Check((bool, int), "True or False"),
     "str": _Check((str,), "a string"),
+    "Sequence[int]": _Check((tuple, list), "a tuple or list of integers"),
+    "Sequence[Any]": _Check((tuple, list), "a tuple or list of numbers or tensors"),
 }
 
 

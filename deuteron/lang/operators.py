@@ -49,6 +49,7 @@ _PYTHON_NAMES: Final[Mapping[str, str]] = {
     "<<": "lshift", ">>": "rshift", "&": "and_", "|": "or_", "^": "xor",
     "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne",
 }  # fmt: skip
+_MAX_POWER_BITS: Final = 1 << 16
 _PYTHON_UNARY_NAMES: Final[Mapping[str, str]] = {
     "+": "pos", "-": "neg", "~": "invert", "not": "not_",
 }  # fmt: skip
@@ -140,6 +141,12 @@ def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
     return isinstance(value, tuple)
 
 
+def _is_vast(base: object, exponent: object) -> bool:
+    """Whether Python would compute an integer power for too long."""
+    integers = isinstance(base, int) and isinstance(exponent, int)
+    return integers and base.bit_length() * exponent > _MAX_POWER_BITS
+
+
 def _fold(ctx: Context, symbol: str, *operands: object) -> object:
     """What Python makes of constants."""
     names = _PYTHON_NAMES if len(operands) == 2 else _PYTHON_UNARY_NAMES
@@ -147,6 +154,8 @@ def _fold(ctx: Context, symbol: str, *operands: object) -> object:
     try:
         if symbol not in names:
             raise TypeError(f"constants have no `{symbol}` operator")
+        if symbol == "**" and _is_vast(*plain):
+            raise OverflowError(f"the result has more than {_MAX_POWER_BITS} bits")
         return wrap(getattr(operator, names[symbol])(*plain))
     except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
         got = " and ".join(describe(o) for o in operands)
