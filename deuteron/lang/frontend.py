@@ -10,7 +10,7 @@ from deuteron.ir.types import Element, Pointer, Type
 from deuteron.lang.codegen import Argument, lower_kernel
 from deuteron.lang.context import Options
 from deuteron.lang.dependencies import Dependencies, find_dependencies
-from deuteron.lang.inline_asm import bodies_key
+from deuteron.lang.inline_asm import with_bodies
 from deuteron.lang.semantic.blocks import TensorDescriptor
 from deuteron.lang.source import replace_source
 from deuteron.lang.values import constexpr
@@ -33,7 +33,7 @@ class PythonFrontend:
         if self._dependencies is None:
             self._dependencies = find_dependencies(fn)
         # Bodies of assembly are found by its text, which no name leads to.
-        return self._dependencies.key + bodies_key()
+        return with_bodies(self._dependencies.key)
 
     def globals_changed(self, fn: JITFunction) -> str | None:
         """A name outside of the kernel that no longer means what it did when the key was made."""

@@ -56,11 +56,11 @@ def _words(asm: str) -> str:
     return " ".join(asm.split())
 
 
-def bodies_key() -> str:
-    """A hash of all bodies: kernels that hold assembly depend on them."""
+def with_bodies(key: str) -> str:
+    """A kernel's key joined with a hash of all bodies, which it may depend on."""
     if not _BODIES:
-        return ""
-    digest = hashlib.sha256()
+        return key
+    digest = hashlib.sha256(key.encode())
     for text, function in sorted(_BODIES.items()):
         digest.update(f"{text}\0{find_dependencies(function).key}\0".encode())
     return digest.hexdigest()

@@ -143,8 +143,9 @@ def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
 
 def _is_vast(base: object, exponent: object) -> bool:
     """Whether Python would compute an integer power for too long."""
-    integers = isinstance(base, int) and isinstance(exponent, int)
-    return integers and base.bit_length() * exponent > _MAX_POWER_BITS
+    if not isinstance(base, int) or not isinstance(exponent, int):
+        return False
+    return base.bit_length() * exponent > _MAX_POWER_BITS
 
 
 def _fold(ctx: Context, symbol: str, *operands: object) -> object:

@@ -1,7 +1,8 @@
 # pyright: basic, reportArgumentType=false, reportAssignmentType=false
 # pyright: reportAttributeAccessIssue=false
 # The functions below are kernels' code: their parameters are tensors and constants of the kernel
-# language, which a Python type checker does not know.
+# language, which a Python type checker does not know, and tuples grow by `+` alone.
+# ruff: noqa: RUF005
 """Products of tiles in block-scaled formats, by the OCP Microscaling specification 1.0.
 
 A row along K is cut into groups (of 32 elements for MX, 16 for NVFP4) that share a scale.  Elements
@@ -106,9 +107,9 @@ def _unpack_e2m1(x, k_pack: constexpr):
     pairs = join(_decode_e2m1(code & 15), _decode_e2m1(code >> 4))
     rank: constexpr = len(x.shape)
     if k_pack:
-        return reshape(pairs, (*x.shape[:-1], 2 * x.shape[-1]))
+        return reshape(pairs, x.shape[:-1] + (2 * x.shape[-1],))
     order: constexpr = (0, 2, 1) if rank == 2 else (0, 1, 3, 2)
-    return reshape(permute(pairs, order), (*x.shape[:-2], 2 * x.shape[-2], x.shape[-1]))
+    return reshape(permute(pairs, order), x.shape[:-2] + (2 * x.shape[-2], x.shape[-1]))
 
 
 @jit
@@ -134,7 +135,7 @@ def _scaled(x, scale, form: constexpr, k_pack: constexpr):
     factors = _decode_scale(scale)
     group: constexpr = _group(values, factors)
     if group != 0:
-        spread = broadcast_to(expand_dims(factors, len(factors.shape)), (*factors.shape, group))
+        spread = broadcast_to(expand_dims(factors, len(factors.shape)), factors.shape + (group,))
         factors = reshape(spread, values.shape)
     return values * factors
 
