@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-import deuteron as dn
 from deuteron import ops
+from deuteron.errors import DeuteronError
 from deuteron.ops.elementwise import add_kernel
 from deuteron.ops.matmul import Blocks, matmul
 
@@ -45,7 +45,8 @@ def compare(name: str, ours: Call, peer: Call) -> Row:
     """Interleaved medians of both sides."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(3):
-        ours(), peer()
+        ours()
+        peer()
     for _ in range(ROUNDS):
         for side, call in zip(times, (ours, peer), strict=True):
             side.append(time_ms(call))
@@ -144,7 +145,7 @@ def main() -> None:
     for name in options.rows.split(","):
         try:
             rows += ROWS[name]()
-        except dn.errors.DeuteronError as error:
+        except DeuteronError as error:
             rows.append({"name": name, "error": str(error)})
     for row in rows:
         print("  ".join(f"{k}={v:.4g}" if isinstance(v, float) else str(v) for k, v in row.items()))

@@ -27,10 +27,12 @@ from deuteron.errors import (
     OutOfResources,
     UserError,
 )
+from deuteron.lang.aggregates import aggregate
 from deuteron.lang.constexpr_function import constexpr_function
 from deuteron.lang.jit import jit
 from deuteron.runtime.arrays import TensorWrapper, reinterpret
 from deuteron.runtime.autotune import autotune, heuristics
+from deuteron.runtime.descriptors import TensorDescriptor
 from deuteron.runtime.jit import JITFunction, KernelInterface
 from deuteron.runtime.tuned_configs import Config
 
@@ -52,7 +54,7 @@ from deuteron import language, testing  # noqa: E402 - both build on the names a
 __all__ = [
     "CompilationError", "CompileTimeAssertionFailure", "Config", "DeuteronError",
     "DeviceAssertionError", "InternalError", "JITFunction", "KernelInterface", "LaunchError",
-    "OutOfResources", "TensorWrapper", "UserError", "autotune", "cdiv", "constexpr_function",
-    "get_num_threads", "heuristics", "jit", "language", "next_power_of_2", "reinterpret",
-    "set_num_threads", "testing",
+    "OutOfResources", "TensorDescriptor", "TensorWrapper", "UserError", "aggregate", "autotune",
+    "cdiv", "constexpr_function", "get_num_threads", "heuristics", "jit", "language",
+    "next_power_of_2", "reinterpret", "set_num_threads", "testing",
 ]  # fmt: skip

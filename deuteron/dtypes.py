@@ -110,6 +110,9 @@ uint32 = DType("uint32", "u32", Kind.UNSIGNED, 32)
 uint64 = DType("uint64", "u64", Kind.UNSIGNED, 64)
 float8e5 = DType("float8e5", "fp8e5", Kind.FLOAT, 8, 2)
 float8e4nv = DType("float8e4nv", "fp8e4nv", Kind.FLOAT, 8, 3)
+float8e5b16 = DType("float8e5b16", "fp8e5b16", Kind.FLOAT, 8, 2)
+float8e4b8 = DType("float8e4b8", "fp8e4b8", Kind.FLOAT, 8, 3)
+float8e4b15 = DType("float8e4b15", "fp8e4b15", Kind.FLOAT, 8, 3)
 float16 = DType("float16", "fp16", Kind.FLOAT, 16, 10)
 bfloat16 = DType("bfloat16", "bf16", Kind.FLOAT, 16, 7)
 float32 = DType("float32", "fp32", Kind.FLOAT, 32, 23)
@@ -117,7 +120,8 @@ float64 = DType("float64", "fp64", Kind.FLOAT, 64, 52)
 
 ALL: tuple[DType, ...] = (
     int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
-    float8e5, float8e4nv, float16, bfloat16, float32, float64,
+    float8e5, float8e4nv, float8e5b16, float8e4b8, float8e4b15,
+    float16, bfloat16, float32, float64,
 )  # fmt: skip
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 BY_SHORT: dict[str, DType] = {d.short: d for d in ALL} | {"u1": int1}
@@ -127,6 +131,42 @@ BY_ARRAY_NAME: dict[str, DType] = {d.name: d for d in ALL if not d.is_fp8()} | {
     "bool": int1,
     "float8_e5m2": float8e5,
     "float8_e4m3fn": float8e4nv,
+    "float8_e5m2fnuz": float8e5b16,
+    "float8_e4m3fnuz": float8e4b8,
+}
+
+
+class Specials(Enum):
+    """Which codes of an 8-bit float are no numbers; S is the sign bit."""
+
+    IEEE = "S.11111.00 is infinity, what follows it NaN"
+    LAST = "S.1111.111 is NaN"
+    NEGATIVE_ZERO = "1.0…0 is NaN, and there is no negative zero"
+    NONE = "every code is a number"
+
+
+@dataclass(frozen=True, slots=True)
+class Float8:
+    """An 8-bit float format.
+
+    `least_exponent` is that of the smallest normal number, `greatest` the greatest finite one,
+    where conversions saturate.  Where there is no NaN, it converts to the greatest number.
+    """
+
+    mantissa_bits: int
+    least_exponent: int
+    greatest: float
+    specials: Specials
+
+
+# OCP 8-bit formats (OFP8 revision 1.0, table 1); those of Graphcore and AMD (arXiv:2206.02915);
+# e4b15 is Triton's own, all numbers.
+FLOAT8: dict[DType, Float8] = {
+    float8e5: Float8(2, -14, 57344.0, Specials.IEEE),
+    float8e4nv: Float8(3, -6, 448.0, Specials.LAST),
+    float8e5b16: Float8(2, -15, 57344.0, Specials.NEGATIVE_ZERO),
+    float8e4b8: Float8(3, -7, 240.0, Specials.NEGATIVE_ZERO),
+    float8e4b15: Float8(3, -14, 1.875, Specials.NONE),
 }
 
 

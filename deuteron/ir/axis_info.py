@@ -20,6 +20,10 @@ from deuteron.ir.signs import Signs
 from deuteron.ir.types import Type
 
 MAX_DIVISIBILITY = 1 << 30
+# Ops whose elements are not made from the elements at the same place of their operands.
+_FROM_ELSEWHERE = frozenset(
+    {"load", "atomic_rmw", "atomic_cas", "dot", "join", "cat", "split", "gather", "histogram"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class AxisFacts:
 
     def _pointwise(self, op: Op, value: Value) -> AxisInfo:
         """Any other op: constant along an axis where all its operands are."""
-        if op.name in ("load", "atomic_rmw", "atomic_cas", "dot", "join", "cat", "split"):
+        if op.name in _FROM_ELSEWHERE:
             return self._default(value)
         infos = [self.of(o) for o in op.operands if o.type.shape == value.type.shape]
         if len(infos) != len(op.operands) or not infos:

@@ -249,6 +249,37 @@ def _dot(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     return (acc,)
 
 
+def _gather(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
+    source, index = types
+    axis: int = attrs["axis"]
+    _require(_dtype(index).is_int(), "an integer index is needed, not {}", index)
+    fits = source.rank == index.rank and 0 <= axis < source.rank
+    fits = fits and all(
+        s == i for a, (s, i) in enumerate(zip(source.shape, index.shape, strict=True)) if a != axis
+    )
+    _require(fits, "cannot gather {} from {} along axis {}", index, source, axis)
+    return (source.with_shape(index.shape),)
+
+
+def _histogram(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
+    source = types[0]
+    _require(source.rank == 1 and _dtype(source).is_int(), "integers are counted, not {}", source)
+    if len(types) > 1:
+        _require(types[1] == source.with_element(int1), "mask {}, {}", types[1], source)
+    return (Type(int32, (attrs["bins"],)),)
+
+
+def _inline_asm(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
+    shape = _shared_shape(types)
+    return tuple(Type(dtype, shape) for dtype in attrs["dtypes"])
+
+
+def _shared_shape(types: Sequence[Type]) -> tuple[int, ...]:
+    shapes = {t.shape for t in types} or {()}
+    _require(len(shapes) == 1, "operands of several shapes: {}", shapes)
+    return shapes.pop()
+
+
 def _identity(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
     return (types[0],)
 
@@ -306,13 +337,23 @@ def _rows() -> list[OpInfo]:
         OpInfo("atomic_rmw", (2, 3), _atomic_rmw, Effect.WRITE),  # kind, sem, scope
         OpInfo("atomic_cas", (3, 3), _atomic_cas, Effect.WRITE),  # sem, scope (ptr, cmp, value)
     ]
-    rest = [
+    return [*elementwise, *shapes, *memory, *_other_rows()]
+
+
+def _other_rows() -> list[OpInfo]:
+    return [
         OpInfo("dot", (3, 3), _dot),  # input_precision (a, b, acc)
+        # axis (source, index): result[.., i, ..] is source[.., index[.., i, ..], ..]; an index out
+        # of range gives any value
+        OpInfo("gather", (2, 2), _gather),
+        OpInfo("histogram", (1, 2), _histogram),  # bins (values, [mask]); others are not counted
+        # asm, constraints (as LLVM writes them), dtypes (one a result), pack, volatile; element by
+        # element on operands of one shape
+        OpInfo("inline_asm", (0, -1), _inline_asm),
         OpInfo("print", (0, -1), _nothing, Effect.WRITE),  # prefix, hex
         OpInfo("assert", (1, 2), _nothing, Effect.WRITE),  # message (condition, [mask])
         OpInfo("assume", (1, 1), _nothing, Effect.WRITE),
     ]
-    return [*elementwise, *shapes, *memory, *rest]
 
 
 OPS: dict[str, OpInfo] = {row.name: row for row in _rows()}

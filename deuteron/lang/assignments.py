@@ -136,6 +136,8 @@ def _no_target(w: Walker, target: ast.expr) -> Exception:
     remedy = "assign to a plain name"
     if isinstance(target, ast.Subscript):
         remedy = "write memory with tl.store(ptr + offsets, value); for a tile, use tl.where"
+    if isinstance(target, ast.Attribute):
+        remedy = "make a changed copy of an aggregate: x = tl.aggregate_replace(x, field=value)"
     return w.error(
         target,
         "this cannot be assigned to in a kernel",

@@ -13,6 +13,7 @@ from deuteron.dtypes import DType
 from deuteron.errors import CompilationError
 from deuteron.ir.nodes import Value
 from deuteron.lang import loops
+from deuteron.lang.aggregates import Aggregate, construct
 from deuteron.lang.constexpr_function import ConstexprFunction
 from deuteron.lang.context import Context, is_builtin
 from deuteron.lang.control import run_body
@@ -22,7 +23,17 @@ from deuteron.lang.scope import Scope
 from deuteron.lang.semantic.casts import cast as cast_tensor
 from deuteron.lang.semantic.casts import to_tensor
 from deuteron.lang.source import Parameter, Source, source_of
-from deuteron.lang.values import BoundMethod, Tensor, constexpr, describe, is_static, unwrap, wrap
+from deuteron.lang.values import (
+    BoundMethod,
+    Composite,
+    Tensor,
+    constexpr,
+    describe,
+    is_static,
+    parts_of,
+    unwrap,
+    wrap,
+)
 from deuteron.lang.walker import FALLS, Walker, expression, suggest
 from deuteron.runtime.jit import JITFunction
 
@@ -82,6 +93,8 @@ def _call(
     w: Walker, node: ast.Call, function: object, args: list[object], kwargs: dict[str, object]
 ) -> object:
     target = unwrap(function)
+    if isinstance(target, BoundMethod) and _is_constexpr_function(target.function):
+        return _call_python(w, node, target.function, [target.receiver, *args], kwargs)
     if isinstance(target, (BoundMethod, JITFunction)) or is_builtin(target):
         return w.ctx.call(target, args, kwargs)
     if isinstance(target, DType) and len(args) == 1 and not kwargs:
@@ -89,6 +102,8 @@ def _call(
     python_call = PYTHON_CALLS.get(id(target))
     if python_call is not None:
         return python_call(w, node, args, kwargs)
+    if isinstance(target, type) and issubclass(target, Aggregate):
+        return construct(w.ctx, target, args, kwargs)
     if isinstance(target, type):
         keeps_tensors = hasattr(target, "_fields") or target.__module__ == loops.__name__
         if keeps_tensors or target.__module__.split(".")[0] == "deuteron":
@@ -98,9 +113,13 @@ def _call(
     raise _not_callable(w, node, function)
 
 
+def _is_constexpr_function(target: Any) -> bool:
+    return isinstance(target, ConstexprFunction)
+
+
 def _runs_at_compile_time(target: Any) -> bool:
     """Functions marked so, those of `math`, and methods of constants, such as dtypes."""
-    if isinstance(target, ConstexprFunction):
+    if _is_constexpr_function(target):
         return True
     if isinstance(target, (MethodType, BuiltinMethodType)):
         receiver = target.__self__
@@ -258,8 +277,10 @@ def _specialization(value: object) -> object:
     """What of an argument decides how a call is compiled."""
     if isinstance(value, Tensor):
         return value.type
-    if is_tuple(value):
-        return tuple(_specialization(v) for v in value)
+    parts = parts_of(value)
+    if parts is not None:
+        kind = value.kind if isinstance(value, Composite) else None
+        return (kind, *map(_specialization, parts))
     plain = unwrap(value)
     return (type(plain).__qualname__, repr(plain))
 

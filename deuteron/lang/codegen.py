@@ -20,10 +20,9 @@ from deuteron.lang import assignments, expressions, loop_statements, unsupported
 from deuteron.lang.calls import Inliner
 from deuteron.lang.context import Context, Options
 from deuteron.lang.control import run_body
-from deuteron.lang.merge import is_tuple, retuple
 from deuteron.lang.scope import Scope
 from deuteron.lang.source import Source, source_of
-from deuteron.lang.values import Tensor, unwrap, wrap
+from deuteron.lang.values import Tensor, parts_of, rebuild, unwrap, wrap
 from deuteron.lang.walker import Walker
 from deuteron.runtime.jit import JITFunction
 
@@ -47,8 +46,9 @@ def lower_kernel(
 ) -> Function:
     """Compile a kernel for given arguments.
 
-    Each parameter's entry is an Argument, a constexpr, or a tuple of these.  `attrs` become the
-    attributes of the IR function.  Raises CompilationError, located in the kernel's source.
+    Each parameter's entry is an Argument, a constexpr, or a tuple or composite of these.  `attrs`
+    become the attributes of the IR function.  Raises CompilationError, located in the kernel's
+    source.
     """
     source = source_of(kernel)
     builder = Builder()
@@ -105,22 +105,23 @@ def _bind(source: Source, arguments: Mapping[str, object], params: Iterator[Valu
 def _leaves(value: object) -> Iterator[Argument]:
     if isinstance(value, Argument):
         yield value
-    elif is_tuple(value):
-        for item in value:
+    else:
+        for item in parts_of(value) or ():
             yield from _leaves(item)
 
 
 def _leaf_names(name: str, value: object) -> Iterator[str]:
     if isinstance(value, Argument):
         yield name
-    elif is_tuple(value):
-        for index, item in enumerate(value):
+    else:
+        for index, item in enumerate(parts_of(value) or ()):
             yield from _leaf_names(f"{name}.{index}", item)
 
 
 def _fill(value: object, params: Iterator[Value]) -> object:
     if isinstance(value, Argument):
         return Tensor(next(params))
-    if is_tuple(value):
-        return retuple(value, [_fill(item, params) for item in value])
+    parts = parts_of(value)
+    if parts is not None:
+        return rebuild(value, [_fill(item, params) for item in parts])
     return wrap(unwrap(value))

@@ -33,6 +33,9 @@ class Options:
     num_ctas: int = 1
     debug: bool = False  # keep device_assert
     enable_fp_fusion: bool = True
+    strict: bool = False  # refuse what Triton does not know
+    target: str = "cpu"  # "cpu" or "cuda": what the kernel asks of `tl.target_info`
+    target_arch: int = 0  # compute capability: 90 for 9.0
 
 
 def _no_jit(function: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
@@ -61,6 +64,16 @@ class Context:
         """A located error, to be raised by the caller."""
         return CompilationError(message, self.loc, expected=expected, got=got, remedy=remedy)
 
+    def beyond_triton(self, what: str, remedy: str) -> None:
+        """Note that a kernel uses something of this language only.  Raises in strict kernels."""
+        if self.options.strict:
+            raise self.error(
+                f"{what} goes beyond Triton, and this kernel is strict",
+                expected="what Triton can compile too",
+                got=what,
+                remedy=f"{remedy}; or leave strict=True out",
+            )
+
     def op(self, name: str, *operands: Tensor, **attrs: Any) -> Tensor:
         """Append a table op with one result."""
         return Tensor(self.builder.op(name, *(o.handle for o in operands), **attrs))
@@ -77,15 +90,18 @@ class Context:
 def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
     """Make a function of the language out of one that takes the Context first.
 
-    In a kernel it is called with `_ctx=`; its arguments arrive with constexprs unwrapped, and
-    plain values it returns become constexprs.  Wrong arguments become located errors.  Outside of
-    a kernel it raises UserError.
+    In a kernel it is called with `_ctx=` (in code written for Triton, `_semantic=`); its arguments
+    arrive with constexprs unwrapped, and plain values it returns become constexprs.  Wrong
+    arguments become located errors.  Outside of a kernel it raises UserError.
     """
     name = function.__name__
     public, checks = _public_signature(function)
 
     @wraps(function)
-    def call(*args: Any, _ctx: Context | None = None, **kwargs: Any) -> Any:
+    def call(
+        *args: Any, _ctx: Context | None = None, _semantic: Context | None = None, **kwargs: Any
+    ) -> Any:
+        _ctx = _ctx or _semantic
         if _ctx is None:
             raise LaunchError(
                 f"{name} is a function of the kernel language\n"
@@ -139,6 +155,8 @@ _CHECKS: Final[dict[str, _Check]] = {
     "Tensor | Scalar": _OPERAND,
     "bool": _Check((bool, int), "True or False"),
     "str": _Check((str,), "a string"),
+    "Sequence[int]": _Check((tuple, list), "a tuple or list of integers"),
+    "Sequence[Any]": _Check((tuple, list), "a tuple or list of numbers or tensors"),
 }
 
 

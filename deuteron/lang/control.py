@@ -1,9 +1,9 @@
-"""Control flow: sequences of statements, `if`, `return`, the conditional expression.
+"""Control flow: sequences of statements, `if`, `return`, `break`, the conditional expression.
 
 A condition known now chooses what is compiled.  One known only when the kernel runs becomes an
 `If` of the IR, whose results are the names that the branches leave different.  There is no early
-exit in the IR: where a branch may return, the statements after the `if` become part of the
-branches that do not.
+exit in the IR: where a branch may return, or end the turn of a loop, the statements after the `if`
+become part of the branches that do not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from deuteron.errors import CompilationError
 from deuteron.ir.nodes import Block
-from deuteron.lang import operators
+from deuteron.lang import loops, operators
 from deuteron.lang.merge import MismatchError, common_form, fill, pour
 from deuteron.lang.scope import MISSING, Lost, Scope
 from deuteron.lang.values import Tensor, constexpr, describe, unwrap
@@ -26,14 +26,26 @@ MAX_COPIES: Final = 64
 """How often an `if` with a `return` inside may be compiled as the rest of others before it."""
 
 
-def run_body(w: Walker, statements: Sequence[ast.stmt]) -> object:
-    """Run statements in order; FALLS, or what they return from the function.
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """How the turn of a loop ended before its last statement: whether by `break`."""
 
-    What stands after a `return` that is surely reached is not looked at.
+    breaks: constexpr | Tensor
+
+
+GOES_ON: Final = Escape(constexpr(False))
+
+
+def run_body(w: Walker, statements: Sequence[ast.stmt]) -> object:
+    """Run statements in order; FALLS, what they return from the function, or an Escape.
+
+    What stands after a `return` or `break` that is surely reached is not looked at.
     """
     for index, node in enumerate(statements):
         if type(node) is ast.If and w.source.returns(node):
             return _run_returning_if(w, node, statements[index + 1 :])
+        if type(node) is ast.If and w.source.escapes(node):
+            return _run_escaping_if(w, node, statements[index + 1 :])
         outcome = w.statement(node)
         if outcome is not FALLS:
             return outcome
@@ -44,6 +56,8 @@ def condition(w: Walker, node: ast.expr) -> bool | Tensor:
     """The truth of a condition: a bool when it is known now, else a scalar i1."""
     value = w.expr(node)
     w.at(node)
+    if isinstance(value, loops.condition):
+        value = value.value
     if isinstance(value, Tensor):
         if value.shape:
             raise w.error(
@@ -92,15 +106,7 @@ def _run_returning_if(w: Walker, node: ast.If, rest: Sequence[ast.stmt]) -> obje
     bodies = ([*node.body, *rest], [*node.orelse, *rest])
     if isinstance(test, bool):
         return run_body(w, bodies[0] if test else bodies[1])
-    w.copies[node] += 1
-    if w.copies[node] > MAX_COPIES:
-        raise w.error(
-            node,
-            "this `if` would be compiled too often: each `return` under two `if` copies the rest",
-            expected=f"at most {MAX_COPIES} copies",
-            got="one more",
-            remedy="set a result in the branches, and return once at the end",
-        )
+    _count_copies(w, node, "return", "set a result in the branches, and return once at the end")
     branches = (
         _branch(w, lambda: run_body(w, bodies[0])),
         _branch(w, lambda: run_body(w, bodies[1])),
@@ -138,6 +144,68 @@ def _return_error(
         got=mismatch.right,
         remedy="return values of one type on every path; cast with .to(...)",
     )
+
+
+def _count_copies(w: Walker, node: ast.If, word: str, remedy: str) -> None:
+    w.copies[node] += 1
+    if w.copies[node] > MAX_COPIES:
+        raise w.error(
+            node,
+            f"this `if` would be compiled too often: each `{word}` under two `if` copies the rest",
+            expected=f"at most {MAX_COPIES} copies",
+            got="one more",
+            remedy=remedy,
+        )
+
+
+# -- break and continue ------------------------------------------------------------------------
+@statement(ast.Break)
+def visit_break(w: Walker, node: ast.Break) -> object:
+    """`break`: the loop around ends with the names as they are."""
+    w.at(node)
+    w.ctx.beyond_triton("`break`", "use a `while` loop whose condition holds a flag")
+    return Escape(constexpr(True))
+
+
+@statement(ast.Continue)
+def visit_continue(w: Walker, node: ast.Continue) -> object:
+    """`continue`: the next turn of the loop around begins."""
+    w.at(node)
+    w.ctx.beyond_triton("`continue`", "put the rest of the loop's body under an `if`")
+    return GOES_ON
+
+
+def _run_escaping_if(w: Walker, node: ast.If, rest: Sequence[ast.stmt]) -> object:
+    """An `if` with a `break` or `continue` inside, and everything after it in the loop's body."""
+    test = condition(w, node.test)
+    bodies = ([*node.body, *rest], [*node.orelse, *rest])
+    if isinstance(test, bool):
+        return run_body(w, bodies[0] if test else bodies[1])
+    _count_copies(w, node, "continue", "put what both go on with into a jit function")
+    then = _branch(w, lambda: _escape_of(run_body(w, bodies[0])).breaks)
+    otherwise = _branch(w, lambda: _escape_of(run_body(w, bodies[1])).breaks)
+    w.at(node)
+    form = common_form(w.ctx, then.outcome, otherwise.outcome)
+    breaks = _meet(w, node, test, (then, otherwise), form)
+    assert isinstance(breaks, (constexpr, Tensor))
+    return Escape(breaks)
+
+
+def _escape_of(outcome: object) -> Escape:
+    return outcome if isinstance(outcome, Escape) else GOES_ON
+
+
+def breaks_of(outcome: object) -> constexpr | Tensor:
+    """Whether a loop's body, run with this outcome, ended the loop."""
+    return _escape_of(outcome).breaks
+
+
+def run_unless(w: Walker, node: ast.For, flag: Tensor, run: Callable[[], object]) -> None:
+    """Run what follows unless a flag holds; the names of both ways meet after it."""
+    skipped = _branch(w, lambda: None)
+    taken = _branch(w, run)
+    skipped.outcome = taken.outcome = FALLS
+    _meet(w, node, flag, (skipped, taken), FALLS)
 
 
 # -- if ----------------------------------------------------------------------------------------
@@ -197,7 +265,7 @@ def visit_conditional(w: Walker, node: ast.IfExp) -> object:
 
 def _meet(
     w: Walker,
-    node: ast.If | ast.IfExp,
+    node: ast.If | ast.IfExp | ast.For,
     test: Tensor,
     branches: tuple[_Branch, _Branch],
     form: object,
@@ -222,14 +290,15 @@ def _meet(
 
 
 def _common_names(
-    w: Walker, node: ast.If | ast.IfExp, then: Scope, otherwise: Scope
+    w: Walker, node: ast.If | ast.IfExp | ast.For, then: Scope, otherwise: Scope
 ) -> tuple[Scope, list[str]]:
     """The scope after an `if`, and the names set on both paths to what may differ."""
     merged = Scope(then.values, then.lost | otherwise.lost, then.declared)
     changed: list[str] = []
+    what = "`for`" if isinstance(node, ast.For) else "`if`"
     why = Lost(
-        f"it is set in only one branch of the `if` at line {w.line(node)}",
-        "give it a value before the `if`, or in both branches",
+        f"it is set in only one branch of the {what} at line {w.line(node)}",
+        f"give it a value before the {what}, or in both branches",
     )
     for name in {**then.values, **otherwise.values}:
         left, right = then.values.get(name, MISSING), otherwise.values.get(name, MISSING)
@@ -241,7 +310,7 @@ def _common_names(
 
 
 def _common_form(
-    w: Walker, node: ast.If | ast.IfExp, name: str, left: object, right: object
+    w: Walker, node: ast.If | ast.IfExp | ast.For, name: str, left: object, right: object
 ) -> object:
     try:
         return common_form(w.ctx, left, right)

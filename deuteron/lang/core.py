@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from deuteron.dtypes import DType
 from deuteron.lang.context import Context, builtin
-from deuteron.lang.semantic import arith, casts, contract, debug, shape
+from deuteron.lang.semantic import arith, casts, contract, debug, indexing, lanes, shape
 from deuteron.lang.values import Operand, Scalar, Tensor, describe, tensor_member
 
 TRITON_MAX_TENSOR_NUMEL = shape.MAX_NUMEL
@@ -35,7 +35,10 @@ def num_programs(ctx: Context, axis: int) -> Tensor:
 # -- creation ------------------------------------------------------------------------------
 @builtin
 def arange(ctx: Context, start: int, end: int) -> Tensor:
-    """The int32 values start, …, end - 1; end - start must be a power of two."""
+    """The int32 values start, …, end - 1.
+
+    Any length will do, as for all shapes; powers of two are fastest, and what Triton asks for.
+    """
     return shape.arange(ctx, start, end)
 
 
@@ -231,8 +234,30 @@ def interleave(ctx: Context, a: Operand, b: Operand) -> Tensor:
 def cat(
     ctx: Context, input: Tensor, other: Tensor, can_reorder: bool = False, dim: int = 0
 ) -> Tensor:
-    """`input`, then `other`, along the axis `dim`; both have one shape."""
+    """`input`, then `other`, along the axis `dim`; the other axes have one length in both."""
     return shape.cat(ctx, input, other, dim)
+
+
+# -- elements by their places --------------------------------------------------------------
+@tensor_member
+@builtin
+def gather(ctx: Context, src: Tensor, index: Tensor, axis: int) -> Tensor:
+    """The elements of `src` at the places along `axis` that `index` names.
+
+    `index` holds integers, has the shape of `src` but for its length along `axis`, and gives the
+    result its shape.  A place outside of `src` gives any element.
+    """
+    return indexing.gather(ctx, src, index, axis)
+
+
+@tensor_member
+@builtin
+def histogram(ctx: Context, input: Tensor, num_bins: int, mask: Operand | None = None) -> Tensor:
+    """How often each of 0, …, num_bins - 1 occurs in a tile of integers of one axis, as int32.
+
+    Other values are not counted, nor are those where the boolean `mask` is false.
+    """
+    return indexing.histogram(ctx, input, num_bins, mask)
 
 
 # -- selection and products ----------------------------------------------------------------
@@ -325,6 +350,19 @@ def associative_scan(
     return contract.associative_scan(ctx, input, axis, combine_fn, reverse=reverse)
 
 
+@builtin
+def map_elementwise(
+    ctx: Context, scalar_fn: Callable[..., Any], *args: Operand, pack: int = 1
+) -> Any:
+    """`scalar_fn`, a jit function of scalars, on every element of tiles that broadcast together.
+
+    It may branch and loop by the values of its element; it may not touch memory.  With `pack`, a
+    power of two, one call takes so many neighbours of the last axis of every tile, and gives so
+    many values for every result, side by side.
+    """
+    return lanes.map_elementwise(ctx, scalar_fn, args, pack)
+
+
 # -- hints ---------------------------------------------------------------------------------
 @builtin
 def multiple_of(ctx: Context, input: Operand, values: Any) -> Tensor:
@@ -353,6 +391,15 @@ def assume(ctx: Context, cond: Operand) -> None:
 @builtin
 def debug_barrier(ctx: Context) -> None:
     """Wait for the other threads of this program.  A program here is one thread: does nothing."""
+
+
+@builtin
+def expect_zero(ctx: Context, x: Operand, mask: Operand) -> Tensor:
+    """`x`, which is expected to be zero where `mask` holds.
+
+    With `debug=True` the kernel stops with DeviceAssertionError where it is not.
+    """
+    return debug.expect_zero(ctx, casts.to_tensor(ctx, x), mask)
 
 
 # -- debugging -----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
+from deuteron.lang.aggregates import Aggregate, is_aggregate
 from deuteron.lang.constexpr_function import ConstexprFunction
 from deuteron.lang.context import is_builtin
 from deuteron.lang.scope import (
@@ -119,12 +120,23 @@ class _Finder:
         elif isinstance(plain, ConstexprFunction):
             function = cast(ConstexprFunction[Any, Any], plain).fn
             self.note("function", name, _text(function))
+        elif is_aggregate(plain):
+            self.aggregate(name, plain)
         elif isinstance(plain, type) or is_builtin(plain):
             named = cast(Any, plain)
             fields = getattr(named, "_fields", ())
             self.note("name", name, named.__module__, named.__qualname__, fields)
         else:
             self.note("constant", name, type(plain).__name__, repr(plain))
+
+    def aggregate(self, name: str, kind: type[Aggregate]) -> None:
+        """A class of aggregates: its fields, and whatever its methods depend on."""
+        fields = {n: str(annotation) for n, annotation in kind.fields.items()}
+        self.note("aggregate", name, kind.__module__, kind.__qualname__, fields, kind.defaults)
+        if kind.initializer is not None:
+            self.note("initializer", _text(kind.initializer))
+        for member, value in kind.members.items():
+            self.value(member, value)
 
 
 def _outside_paths(kernel: JITFunction, source: Source) -> set[tuple[str, ...]]:

@@ -10,8 +10,11 @@ from deuteron.ir.types import Element, Pointer, Type
 from deuteron.lang.codegen import Argument, lower_kernel
 from deuteron.lang.context import Options
 from deuteron.lang.dependencies import Dependencies, find_dependencies
+from deuteron.lang.inline_asm import with_bodies
+from deuteron.lang.semantic.blocks import TensorDescriptor
 from deuteron.lang.source import replace_source
 from deuteron.lang.values import constexpr
+from deuteron.runtime.descriptors import DescriptorKind
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.specialize import TUPLE, ParamSpec, Specialization
 
@@ -29,7 +32,8 @@ class PythonFrontend:
         """
         if self._dependencies is None:
             self._dependencies = find_dependencies(fn)
-        return self._dependencies.key
+        # Bodies of assembly are found by its text, which no name leads to.
+        return with_bodies(self._dependencies.key)
 
     def globals_changed(self, fn: JITFunction) -> str | None:
         """A name outside of the kernel that no longer means what it did when the key was made."""
@@ -48,6 +52,7 @@ class PythonFrontend:
             num_warps=spec.options.num_warps,
             num_stages=spec.options.num_stages,
             debug=spec.options.debug,
+            strict=fn.strict,
             enable_fp_fusion=spec.options.enable_fp_fusion,
         )
         return lower_kernel(fn, arguments, options, _attrs(spec))
@@ -67,9 +72,18 @@ def _argument(param: ParamSpec) -> object:
         return constexpr(param.value)
     if param.type == TUPLE:
         elements = [_argument(element) for element in param.elements]
+        if isinstance(param.value, DescriptorKind):
+            return _descriptor(param.value, elements)
         return param.value(*elements) if hasattr(param.value, "_fields") else tuple(elements)
     attrs = {"divisibility": param.divisibility} if param.divisibility > 1 else {}
     return Argument(Type(parse_element(param.type)), attrs)
+
+
+def _descriptor(kind: DescriptorKind, elements: list[Any]) -> TensorDescriptor:
+    """Of a descriptor made on the host: its pointer, its sizes and its strides, in this order."""
+    base, rest, rank = elements[0], elements[1:], len(kind.block_shape)
+    shape, strides = tuple(rest[:rank]), tuple(rest[rank:])
+    return TensorDescriptor(base, shape, strides, kind.block_shape, kind.padding)
 
 
 def _attrs(spec: Specialization) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def jit(
     do_not_specialize_on_alignment: Iterable[int | str] | None = None,
     debug: bool | None = None,
     noinline: bool | None = None,
+    strict: bool | None = None,
 ) -> Callable[[Callable[..., Any]], JITFunction]: ...
 
 
@@ -37,6 +38,7 @@ def jit(
     do_not_specialize_on_alignment: Iterable[int | str] | None = None,
     debug: bool | None = None,
     noinline: bool | None = None,
+    strict: bool | None = None,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel of a Python function: `kernel[grid](*args)` compiles and runs it.
 
@@ -45,7 +47,8 @@ def jit(
     `do_not_specialize_on_alignment` those for which divisibility does not.  `repr` and
     `launch_metadata` name and describe launches for hooks.  `debug` keeps `device_assert`.
     `version` is part of the cache key.  `noinline` is accepted and changes nothing: calls are
-    always inlined.
+    always inlined.  `strict` refuses what Triton could not compile, so that the kernel stays
+    portable.
     """
 
     def make(function: Callable[..., Any]) -> JITFunction:
@@ -59,6 +62,7 @@ def jit(
             do_not_specialize_on_alignment=do_not_specialize_on_alignment,
             debug=debug,
             noinline=noinline,
+            strict=strict,
         )
 
     return make if fn is None else make(fn)

@@ -8,16 +8,18 @@ not run at all.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from deuteron.dtypes import DType, int32, promote
+from deuteron.dtypes import DType, int1, int32, promote
 from deuteron.errors import CompilationError
 from deuteron.ir.nodes import Value
-from deuteron.ir.types import Type
+from deuteron.ir.types import BOOL, Type
 from deuteron.lang import loops
-from deuteron.lang.control import condition, last_store, name_value, run_body
+from deuteron.lang.assignments import assign_target
+from deuteron.lang.control import breaks_of, condition, last_store, name_value, run_body, run_unless
 from deuteron.lang.merge import (
     MismatchError,
     Slot,
@@ -40,8 +42,17 @@ MAX_UNROLLED: Final = 1 << 14
 
 @statement(ast.For)
 def visit_for(w: Walker, node: ast.For) -> object:
-    """`for i in range(...)`: unrolled for tl.static_range, else a loop of the IR."""
+    """`for i in range(...)`: unrolled for tl.static_range and tuples, else a loop of the IR."""
     _check_loop(w, node)
+    steps = w.expr(node.iter)
+    if is_tuple(steps):
+        w.at(node.iter)
+        w.ctx.beyond_triton(
+            "`for` over a tuple", "write `for i in tl.static_range(len(t)):` and take `t[i]`"
+        )
+        _unroll(w, node, steps)
+        _lose_targets(w, node)
+        return FALLS
     if not isinstance(node.target, ast.Name):
         raise w.error(
             node.target,
@@ -50,22 +61,20 @@ def visit_for(w: Walker, node: ast.For) -> object:
             got=f"`{ast.unparse(node.target)}`",
             remedy="write `for i in ...`",
         )
-    steps = w.expr(node.iter)
     if isinstance(steps, loops.static_range):
-        _unroll(w, node, node.target.id, steps)
-    elif isinstance(steps, loops.range):
-        _count(w, node, node.target.id, steps)
-    else:
-        remedy = "loop over range, tl.range or tl.static_range"
-        if is_tuple(steps):
-            remedy = "write `for i in tl.static_range(len(t)):` and take `t[i]`"
+        _unroll(w, node, [constexpr(index) for index in _static_steps(w, node, steps)])
+    elif not isinstance(steps, loops.range):
         raise w.error(
             node.iter,
             "a loop cannot go over this",
-            expected="range(...), tl.range(...) or tl.static_range(...)",
+            expected="range(...), tl.range(...), tl.static_range(...) or a tuple",
             got=describe(steps),
-            remedy=remedy,
+            remedy="loop over range, tl.range or tl.static_range",
         )
+    elif w.source.breaks(node):
+        _count_until_break(w, node, node.target.id, steps)
+    else:
+        _count(w, node, node.target.id, steps)
     return FALLS
 
 
@@ -91,7 +100,8 @@ def _check_loop(w: Walker, node: ast.For | ast.While) -> None:
 
 
 # -- for ---------------------------------------------------------------------------------------
-def _unroll(w: Walker, node: ast.For, counter: str, steps: loops.static_range) -> None:
+def _static_steps(w: Walker, node: ast.For, steps: loops.static_range) -> range:
+    """The counts of an unrolled loop."""
     bounds = [unwrap(b) for b in (steps.start, steps.stop, steps.step)]
     if not all(isinstance(b, int) for b in bounds):
         raise w.error(
@@ -112,9 +122,31 @@ def _unroll(w: Walker, node: ast.For, counter: str, steps: loops.static_range) -
             got=str(steps_taken),
             remedy="use tl.range, which makes a loop",
         )
-    for index in steps_taken:
-        w.scope.assign(counter, constexpr(index))
-        run_body(w, node.body)
+    return steps_taken
+
+
+def _unroll(w: Walker, node: ast.For, items: Sequence[object]) -> None:
+    """The body once for each item; after a `break` that may happen, only if it did not."""
+    for index, item in enumerate(items):
+        assign_target(w, node.target, item, keeps_constants=True)
+        before, w.copies = w.copies, Counter()
+        breaks = breaks_of(run_body(w, node.body))
+        w.copies = before
+        if isinstance(breaks, Tensor):
+            rest = items[index + 1 :]
+            if rest:
+                run_unless(w, node, breaks, lambda: _unroll(w, node, rest))  # noqa: B023 - now
+            return
+        if breaks.value:
+            return
+
+
+def _lose_targets(w: Walker, node: ast.For) -> None:
+    """A loop around does not carry what names the items of a tuple."""
+    reason = f"it names the items of the loop at line {w.line(node)}"
+    for inner in ast.walk(node.target):
+        if isinstance(inner, ast.Name):
+            w.scope.lose(inner.id, Lost(reason, "copy it to a name set before the loop"))
 
 
 def _count(w: Walker, node: ast.For, counter: str, steps: loops.range) -> None:
@@ -126,13 +158,53 @@ def _count(w: Walker, node: ast.For, counter: str, steps: loops.range) -> None:
     w.scope.assign(counter, Tensor(args[0]))
     run_body(w, node.body)
     yields = carried.at_exit(w, node)
-    reason = f"it counts the loop at line {w.line(node)}, and its last count is not kept"
-    w.scope.lose(counter, Lost(reason, "copy it to a name set before the loop"))
+    _lose_counter(w, node, counter)
     body, inside = w.builder.close(yields), w.scope
     w.at(node)
     bounds = (lower.handle, upper.handle, step.handle)
     results = w.builder.for_(bounds, carried.inits, body, steps.attrs)
     w.scope = carried.scope_after(w, node, before, inside, results)
+
+
+def _count_until_break(w: Walker, node: ast.For, counter: str, steps: loops.range) -> None:
+    """A `for` with a `break` is a `while` that carries its count and whether it goes on."""
+    lower, upper, step = _bounds(w, node, steps)
+    carried = _Carried.at_entry(w, node, (counter,))
+    before, b = w.scope, w.builder
+    types = [BOOL, lower.type, *carried.types]
+    args = b.open(types)
+    check = b.close([b.op("and", args[0], _is_inside(w, args[1], upper, step))])
+    args = b.open(types, ["goes_on", counter, *carried.arg_names])
+    w.scope = carried.scope_inside(before, args[2:])
+    w.scope.assign(counter, Tensor(args[1]))
+    breaks = breaks_of(run_body(w, node.body))
+    yields = carried.at_exit(w, node)
+    w.at(node)
+    following = b.op("add", args[1], step.handle)
+    _lose_counter(w, node, counter)
+    body, inside = b.close([_negated(w, breaks), following, *yields]), w.scope
+    results = b.while_([b.const(True, int1), lower.handle, *carried.inits], check, body)
+    w.scope = carried.scope_after(w, node, before, inside, results[2:])
+
+
+def _is_inside(w: Walker, count: Value, upper: Tensor, step: Tensor) -> Value:
+    """Whether a count has not come to the end yet, in the direction of the step."""
+    b = w.builder
+    below, above = (b.op(name, count, upper.handle) for name in ("lt", "gt"))
+    up = b.op("gt", step.handle, b.const(0, step.number))
+    return b.op("select", up, below, above)
+
+
+def _negated(w: Walker, breaks: constexpr | Tensor) -> Value:
+    """Whether a loop goes on."""
+    if isinstance(breaks, Tensor):
+        return w.builder.op("not", breaks.handle)
+    return w.builder.const(not breaks.value, int1)
+
+
+def _lose_counter(w: Walker, node: ast.For, counter: str) -> None:
+    reason = f"it counts the loop at line {w.line(node)}, and its last count is not kept"
+    w.scope.lose(counter, Lost(reason, "copy it to a name set before the loop"))
 
 
 def _bounds(w: Walker, node: ast.For, steps: loops.range) -> tuple[Tensor, Tensor, Tensor]:
@@ -173,35 +245,61 @@ def visit_while(w: Walker, node: ast.While) -> object:
     """`while test:`, whose test is computed anew before each iteration."""
     _check_loop(w, node)
     carried = _Carried.at_entry(w, node, _condition_names(w, node))
-    before = w.scope
-    args = w.builder.open(carried.types, carried.arg_names)
-    w.scope = carried.scope_inside(before, args)
-    test = condition(w, node.test)
-    if isinstance(test, bool):
-        w.builder.close()
+    before, b = w.scope, w.builder
+    flags = [BOOL] if w.source.breaks(node) else []
+    types = [*flags, *carried.types]
+    args = b.open(types, [*["goes_on"] * len(flags), *carried.arg_names])
+    w.scope = carried.scope_inside(before, args[len(flags) :])
+    test = _while_test(w, node, args[0] if flags else None)
+    if test is None:
+        b.close()
         w.scope = before
-        if test:
+        return FALLS
+    check = b.close([test])
+
+    args = b.open(types, [*["goes_on"] * len(flags), *carried.arg_names])
+    w.scope = carried.scope_inside(before, args[len(flags) :])
+    _lose_condition_names(w, node, w.scope)
+    breaks = breaks_of(run_body(w, node.body))
+    yields = carried.at_exit(w, node)
+    w.at(node)
+    if flags:
+        yields = [_negated(w, breaks), *yields]
+    body, inside = b.close(yields), w.scope
+    inits = [*(b.const(True, int1) for _ in flags), *carried.inits]
+    results = b.while_(inits, check, body)
+    w.scope = carried.scope_after(w, node, before, inside, results[len(flags) :])
+    _lose_condition_names(w, node, w.scope)
+    return FALLS
+
+
+def _while_test(w: Walker, node: ast.While, goes_on: Value | None) -> Value | None:
+    """Whether to take another turn; None for never.
+
+    `goes_on` is false after a `break`: the loop's own condition is then not computed.
+    """
+    w.builder.open()
+    test = condition(w, node.test)
+    block = w.builder.close()
+    if isinstance(test, bool):
+        if test and goes_on is None:
             raise w.error(
                 node.test,
                 "this loop would never end",
                 expected="a condition that may become false",
                 got="a condition that is always true",
-                remedy="loop while a value computed in the body says so; `break` is not supported",
+                remedy="loop while a value computed in the body says so, or leave it with `break`",
             )
-        return FALLS
-    check = w.builder.close([test.handle])
-
-    args = w.builder.open(carried.types, carried.arg_names)
-    w.scope = carried.scope_inside(before, args)
-    _lose_condition_names(w, node, w.scope)
-    run_body(w, node.body)
-    yields = carried.at_exit(w, node)
-    body, inside = w.builder.close(yields), w.scope
+        return goes_on if test else None
+    if goes_on is None:
+        w.builder.block.nodes.extend(block.nodes)
+        return test.handle
+    block.yields = (test.handle,)
     w.at(node)
-    results = w.builder.while_(carried.inits, check, body)
-    w.scope = carried.scope_after(w, node, before, inside, results)
-    _lose_condition_names(w, node, w.scope)
-    return FALLS
+    w.builder.open()
+    never = w.builder.const(False, int1)
+    otherwise = w.builder.close([never])
+    return w.builder.if_(goes_on, block, otherwise)[0]
 
 
 def _condition_names(w: Walker, node: ast.While) -> set[str]:

@@ -1,4 +1,4 @@
-"""The iterators of the language: `tl.range` and `tl.static_range`.
+"""What loops are written with: `tl.range`, `tl.static_range` and `tl.condition`.
 
 They are plain data.  The AST walker makes one where a `for` names it and builds the loop.
 """
@@ -75,6 +75,21 @@ class static_range:  # noqa: N801
 
     def __iter__(self) -> Iterator[Any]:
         raise UserError("tl.static_range can be iterated in a kernel only")
+
+
+@dataclass(slots=True, init=False)
+class condition:  # noqa: N801
+    """`while tl.condition(c):`, the same as `while c:`; `disable_licm` is a hint."""
+
+    value: Any
+    disable_licm: bool
+
+    def __init__(self, arg1: Any, disable_licm: Any = False) -> None:
+        self.value = arg1
+        self.disable_licm = bool(unwrap(disable_licm))
+
+    def __bool__(self) -> bool:
+        raise UserError("tl.condition can be asked for in a kernel only")
 
 
 def _bounds(first: Any, second: Any, step: Any) -> tuple[Any, Any, Any]:

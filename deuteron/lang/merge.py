@@ -1,7 +1,8 @@
 """Values where paths meet: the end of an `if`, the turn of a loop, several returns.
 
 A *form* describes what the meeting paths have in common: a Slot wherever a value is known only
-when the kernel runs, the constant itself wherever all paths agree on it, tuples of these.  The
+when the kernel runs, the constant itself wherever all paths agree on it, tuples and composites of
+these.  The
 slots' values become the block arguments and results of the IR.
 """
 
@@ -9,14 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeGuard, cast
+from typing import NoReturn, TypeGuard
 
 from deuteron.dtypes import DType
 from deuteron.ir.nodes import Value
 from deuteron.ir.types import Type
 from deuteron.lang.context import Context
 from deuteron.lang.semantic.casts import constant, literal_dtype
-from deuteron.lang.values import Tensor, constexpr, describe
+from deuteron.lang.values import (
+    Composite,
+    Tensor,
+    constexpr,
+    describe,
+    parts_of,
+    rebuild,
+    same_kind,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +48,6 @@ def is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
     return isinstance(value, tuple)
 
 
-def retuple(like: tuple[object, ...], items: list[object]) -> tuple[object, ...]:
-    """A tuple of the same class, which may be a named one."""
-    return cast(Any, type(like))(*items) if hasattr(like, "_fields") else tuple(items)
-
-
 def is_number(value: object) -> TypeGuard[constexpr]:
     """True for a constexpr that could also be a tensor."""
     return isinstance(value, constexpr) and isinstance(value.value, (bool, int, float))
@@ -53,11 +57,20 @@ def carried_form(ctx: Context, value: object) -> object:
     """The form of a value that a loop carries: every number in it may change."""
     if isinstance(value, Tensor):
         return Slot(value.type)
+    if isinstance(value, Composite):
+        # What is known of a composite, such as a stride of 1, stays known.
+        return rebuild(value, [_composite_form(ctx, v) for v in value.parts])
     if is_tuple(value):
-        return retuple(value, [carried_form(ctx, v) for v in value])
+        return rebuild(value, [carried_form(ctx, v) for v in value])
     if is_number(value):
         return Slot(Type(literal_dtype(ctx, value.value)))
     return value
+
+
+def _composite_form(ctx: Context, part: object) -> object:
+    if is_tuple(part):
+        return rebuild(part, [_composite_form(ctx, v) for v in part])
+    return part if is_number(part) else carried_form(ctx, part)
 
 
 def common_form(ctx: Context, left: object, right: object) -> object:
@@ -66,9 +79,10 @@ def common_form(ctx: Context, left: object, right: object) -> object:
     Two tensors must have one type.  A constant takes the type of a tensor of its own or a higher
     kind (bool, integer, float); equal constants stay constants.
     """
-    if is_tuple(left) and is_tuple(right) and _same_tuple(left, right):
-        pairs = zip(left, right, strict=True)
-        return retuple(left, [common_form(ctx, a, b) for a, b in pairs])
+    parts = parts_of(left)
+    if parts is not None and same_kind(left, right):
+        pairs = zip(parts, parts_of(right) or (), strict=True)
+        return rebuild(left, [common_form(ctx, a, b) for a, b in pairs])
     if isinstance(left, Tensor):
         return Slot(left.type) if _fits(right, left.type) else _mismatch(left, right)
     if isinstance(right, Tensor):
@@ -92,10 +106,11 @@ def pour(ctx: Context, value: object, form: object) -> list[Value]:
         number = constant(ctx, value.value, form.type.dtype).handle
         shape = form.type.shape
         return [ctx.builder.op("splat", number, shape=shape) if shape else number]
-    if is_tuple(form):
-        if not (is_tuple(value) and _same_tuple(value, form)):
+    inner_forms = parts_of(form)
+    if inner_forms is not None:
+        if not same_kind(value, form):
             raise MismatchError(describe_form(form), describe(value))
-        pairs = zip(value, form, strict=True)
+        pairs = zip(parts_of(value) or (), inner_forms, strict=True)
         return [v for item, inner in pairs for v in pour(ctx, item, inner)]
     if not _equal(value, form):
         raise MismatchError(describe(form), describe(value))
@@ -106,18 +121,15 @@ def slot_types(form: object) -> list[Type]:
     """The types of a form's slots, in the order `pour` gives their values."""
     if isinstance(form, Slot):
         return [form.type]
-    if is_tuple(form):
-        return [t for inner in form for t in slot_types(inner)]
-    return []
+    return [t for inner in parts_of(form) or () for t in slot_types(inner)]
 
 
 def fill(form: object, values: Iterator[Value]) -> object:
     """The form with its slots replaced by the next values."""
     if isinstance(form, Slot):
         return Tensor(next(values))
-    if is_tuple(form):
-        return retuple(form, [fill(inner, values) for inner in form])
-    return form
+    parts = parts_of(form)
+    return form if parts is None else rebuild(form, [fill(inner, values) for inner in parts])
 
 
 def describe_form(form: object) -> str:
@@ -152,7 +164,3 @@ def _equal(left: object, right: object) -> bool:
 
 def _mismatch(left: object, right: object) -> NoReturn:
     raise MismatchError(describe(left), describe(right))
-
-
-def _same_tuple(left: tuple[object, ...], right: tuple[object, ...]) -> bool:
-    return type(left) is type(right) and len(left) == len(right)

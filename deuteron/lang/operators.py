@@ -12,12 +12,15 @@ from typing import Any, Final, TypeGuard, cast
 
 from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
+from deuteron.lang.aggregates import Aggregate
 from deuteron.lang.context import Context
-from deuteron.lang.semantic import arith, casts, shape
+from deuteron.lang.semantic import arith, casts, indexing, shape
 from deuteron.lang.values import (
     TENSOR_MEMBERS,
     BlockType,
     BoundMethod,
+    Composite,
+    ConstexprType,
     Operand,
     Tensor,
     constexpr,
@@ -39,29 +42,33 @@ _TENSOR_BINARY: Final[Mapping[str, Callable[[Context, Operand, Operand], Tensor]
     "&": arith.bit_and,
     "|": arith.bit_or,
     "^": arith.bit_xor,
+    "**": arith.power,
 }
 _PYTHON_NAMES: Final[Mapping[str, str]] = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",
     "<<": "lshift", ">>": "rshift", "&": "and_", "|": "or_", "^": "xor",
     "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne",
 }  # fmt: skip
+_MAX_POWER_BITS: Final = 1 << 16
 _PYTHON_UNARY_NAMES: Final[Mapping[str, str]] = {
     "+": "pos", "-": "neg", "~": "invert", "not": "not_",
 }  # fmt: skip
 _NO_TENSOR_FORM: Final[Mapping[str, str]] = {
-    "**": "multiply, or call libdevice.pow",
     "@": "call tl.dot",
 }
 
 
 def binary(ctx: Context, symbol: str, left: object, right: object) -> object:
     """`left symbol right` for an arithmetic or bitwise operator."""
+    method = _special(ctx, symbol, left, right)
+    if method is not None:
+        return method
     if is_static(left) and is_static(right):
         return _fold(ctx, symbol, left, right)
     if symbol in _NO_TENSOR_FORM:
         raise ctx.error(
             f"tensors have no `{symbol}` operator",
-            expected="one of + - * / // % & | ^ << >>",
+            expected="one of + - * / // % ** & | ^ << >>",
             got=f"{describe(left)} and {describe(right)}",
             remedy=_NO_TENSOR_FORM[symbol],
         )
@@ -70,8 +77,21 @@ def binary(ctx: Context, symbol: str, left: object, right: object) -> object:
     return _TENSOR_BINARY[symbol](ctx, _operand(ctx, symbol, left), _operand(ctx, symbol, right))
 
 
+def _special(ctx: Context, symbol: str, left: object, right: object) -> object | None:
+    """What an aggregate's own method for an operator gives; None when there is none."""
+    name = _PYTHON_NAMES.get(symbol, symbol).strip("_")
+    for value, other, prefix in ((left, right, ""), (right, left, "r")):
+        method = value.method(f"__{prefix}{name}__") if isinstance(value, Aggregate) else None
+        if method is not None:
+            return ctx.call(method, [value, other], {})
+    return None
+
+
 def compare(ctx: Context, symbol: str, left: object, right: object) -> object:
     """`left symbol right` for a comparison."""
+    method = _special(ctx, symbol, left, right)
+    if method is not None:
+        return method
     if is_static(left) and is_static(right):
         return _fold(ctx, symbol, left, right)
     return arith.compare(ctx, symbol, _operand(ctx, symbol, left), _operand(ctx, symbol, right))
@@ -79,6 +99,10 @@ def compare(ctx: Context, symbol: str, left: object, right: object) -> object:
 
 def unary(ctx: Context, symbol: str, value: object) -> object:
     """`symbol value` for `+`, `-`, `~` and `not`."""
+    if isinstance(value, Aggregate):
+        method = value.method(f"__{_PYTHON_UNARY_NAMES[symbol].strip('_')}__")
+        if method is not None:
+            return ctx.call(method, [value], {})
     if not isinstance(value, Tensor):
         return _fold(ctx, symbol, value)
     match symbol:
@@ -117,6 +141,13 @@ def _is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
     return isinstance(value, tuple)
 
 
+def _is_vast(base: object, exponent: object) -> bool:
+    """Whether Python would compute an integer power for too long."""
+    if not isinstance(base, int) or not isinstance(exponent, int):
+        return False
+    return base.bit_length() * exponent > _MAX_POWER_BITS
+
+
 def _fold(ctx: Context, symbol: str, *operands: object) -> object:
     """What Python makes of constants."""
     names = _PYTHON_NAMES if len(operands) == 2 else _PYTHON_UNARY_NAMES
@@ -124,6 +155,8 @@ def _fold(ctx: Context, symbol: str, *operands: object) -> object:
     try:
         if symbol not in names:
             raise TypeError(f"constants have no `{symbol}` operator")
+        if symbol == "**" and _is_vast(*plain):
+            raise OverflowError(f"the result has more than {_MAX_POWER_BITS} bits")
         return wrap(getattr(operator, names[symbol])(*plain))
     except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
         got = " and ".join(describe(o) for o in operands)
@@ -164,10 +197,12 @@ def attribute(ctx: Context, value: object, name: str) -> object:
     """`value.name`."""
     if isinstance(value, Tensor):
         return _tensor_attribute(ctx, value, name)
+    if isinstance(value, Composite):
+        return _composite_attribute(ctx, value, name)
     plain = unwrap(value)
     is_number = isinstance(plain, (bool, int, float))
-    if isinstance(value, constexpr) and name == "value":
-        return value
+    if isinstance(value, constexpr) and name in ("value", "type"):
+        return value if name == "value" else ConstexprType(plain)
     if is_number and name in TENSOR_MEMBERS:
         return BoundMethod(TENSOR_MEMBERS[name], casts.to_tensor(ctx, plain))
     try:
@@ -176,6 +211,18 @@ def attribute(ctx: Context, value: object, name: str) -> object:
         raise ctx.error(
             f"{describe(value)} has no attribute `{name}`",
             expected="an attribute that it has",
+            got=f"`{name}`",
+            remedy="check the spelling, and whether the value is what it should be",
+        ) from None
+
+
+def _composite_attribute(ctx: Context, value: Composite, name: str) -> object:
+    try:
+        return wrap(value.attribute(name))
+    except AttributeError as error:
+        raise ctx.error(
+            f"{describe(value)} has no attribute `{name}`",
+            expected=f"{error}",
             got=f"`{name}`",
             remedy="check the spelling, and whether the value is what it should be",
         ) from None
@@ -202,9 +249,12 @@ def _tensor_attribute(ctx: Context, tensor: Tensor, name: str) -> object:
 
 def subscript(ctx: Context, value: object, items: object) -> object:
     """`value[items]`: axes of a tensor, or an item of a tuple or constant."""
+    method = value.method("__getitem__") if isinstance(value, Aggregate) else None
+    if method is not None:
+        return ctx.call(method, [value, items], {})
     index = unwrap(items)
     if isinstance(value, Tensor):
-        return shape.subscript(ctx, value, index if _is_tuple(index) else (index,))
+        return indexing.subscript(ctx, value, index if _is_tuple(index) else (index,))
     try:
         plain: Any = value if _is_tuple(value) else unwrap(value)
         return wrap(plain[index])

@@ -96,6 +96,8 @@ _convert(str, 'print a tensor with tl.device_print("x", x)')
 def call_abs(w: Walker, node: ast.Call, args: Args) -> object:
     """|x| of a tensor or a number."""
     if isinstance(args[0], Tensor):
+        w.at(node)
+        w.ctx.beyond_triton("Python's `abs` of a tensor", "call tl.abs")
         return arith.absolute(w.ctx, args[0])
     return _fold(w, node, abs, args)
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
+from deuteron.lang.aggregates import is_aggregate
 from deuteron.lang.constexpr_function import ConstexprFunction
 from deuteron.lang.context import is_builtin
 from deuteron.lang.source import is_constexpr_annotation
@@ -141,6 +142,8 @@ def _is_fixed(value: object) -> bool:
         return True
     if isinstance(value, BuiltinFunctionType):
         return value.__module__ in ("math", "builtins")
+    if is_aggregate(value):
+        return True
     if isinstance(value, type):
         is_named_tuple = issubclass(value, tuple) and hasattr(cast(Any, value), "_fields")
         ours = value.__module__.split(".")[0] == "deuteron"

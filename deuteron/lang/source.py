@@ -111,6 +111,17 @@ class Source:
             known = self._stores[loop] = frozenset(names)
         return known
 
+    def escapes(self, statement: ast.stmt, *kinds: type[ast.stmt]) -> bool:
+        """Whether a `break` or `continue` (or only of `kinds`) of the loop around stands inside."""
+        return isinstance(statement, kinds or (ast.Break, ast.Continue)) or (
+            isinstance(statement, ast.If)
+            and any(self.escapes(inner, *kinds) for block in _blocks(statement) for inner in block)
+        )
+
+    def breaks(self, loop: ast.For | ast.While) -> bool:
+        """Whether a loop has a `break` of its own."""
+        return any(self.escapes(statement, ast.Break) for statement in loop.body)
+
     def returns(self, statement: ast.stmt) -> bool:
         """Whether a `return` stands inside a statement."""
         known = self._returns.get(statement)

@@ -11,7 +11,7 @@ from deuteron.lang.context import Context, builtin
 from deuteron.lang.core import associative_scan, reduce, where
 from deuteron.lang.jit import jit
 from deuteron.lang.math import exp, fdiv, maximum, minimum
-from deuteron.lang.semantic import arith, casts, shape
+from deuteron.lang.semantic import arith, casts, indexing, shape
 from deuteron.lang.values import Tensor, constexpr, describe, tensor_member
 
 
@@ -106,11 +106,8 @@ def _positions(ctx: Context, input: Tensor, axis: int | None) -> Tensor:
         )
     if axis is None:
         return shape.reshape(ctx, shape.arange(ctx, 0, input.numel), input.shape)
-    rank = len(input.shape)
-    place = shape.check_axis(ctx, axis, rank)
-    index = shape.arange(ctx, 0, input.shape[place])
-    dims = tuple(n if i == place else 1 for i, n in enumerate(input.shape))
-    return shape.broadcast_to(ctx, shape.reshape(ctx, index, dims), input.shape)
+    place = shape.check_axis(ctx, axis, len(input.shape))
+    return indexing.positions(ctx, input.shape, place)
 
 
 # -- combine functions ---------------------------------------------------------------------

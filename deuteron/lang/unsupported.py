@@ -8,7 +8,9 @@ from typing import Final, NoReturn
 from deuteron.lang.walker import EXPRESSIONS, STATEMENTS, Walker, expression, statement
 
 SUPPORTED_EXPRESSIONS: Final = "operators, calls, attributes, subscripts, tuples, constants"
-SUPPORTED_STATEMENTS: Final = "assignments, calls, if, for, while, return, assert, pass"
+SUPPORTED_STATEMENTS: Final = (
+    "assignments, calls, if, for, while, break, continue, return, assert, pass"
+)
 
 # Node class -> (what it is, what to write instead).
 UNSUPPORTED_EXPRESSIONS: Final[dict[type[ast.expr], tuple[str, str]]] = {
@@ -27,8 +29,6 @@ UNSUPPORTED_STATEMENTS: Final[dict[type[ast.stmt], tuple[str, str]]] = {
     ast.FunctionDef: ("a nested function", "move it out of the kernel and decorate it with @jit"),
     ast.AsyncFunctionDef: ("a nested function", "move it out and decorate it with @jit"),
     ast.ClassDef: ("a class", "define it outside of the kernel"),
-    ast.Break: ("`break`", "use a `while` loop whose condition holds a flag, or mask the work"),
-    ast.Continue: ("`continue`", "put the rest of the loop's body under an `if`"),
     ast.Delete: ("`del`", "leave it out; the compiler knows when a value is no longer used"),
     ast.Global: ("`global`", "return the value, or store it through a pointer"),
     ast.Nonlocal: ("`nonlocal`", "return the value, or store it through a pointer"),

@@ -3,6 +3,7 @@
     Tensor      a value known when the kernel runs: a scalar (shape ()) or a tile
     constexpr   a value known now: a number, a string, None, a dtype, a function, …
     tuple       of any of these; named tuples keep their class
+    Composite   another value made of these: a block pointer, a tensor descriptor, an aggregate
 
 The AST walker hands these to the builtins of the language; everything below (`semantic`) sees
 constexprs already unwrapped to plain Python values.
@@ -11,7 +12,8 @@ constexprs already unwrapped to plain Python values.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from types import ModuleType
@@ -123,7 +125,7 @@ class BoundMethod:
     """`x.sum` for a tensor x: calling it calls `function` with `receiver` in front."""
 
     function: Any
-    receiver: Tensor
+    receiver: object
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UserError("a method of a tensor can be called in a kernel only")
@@ -208,6 +210,56 @@ class Tensor:
         return str(self.type)
 
 
+class Composite(ABC):
+    """A value of the language that is made of others, its parts.
+
+    Control flow takes it apart and puts it together again: two composites may stand for each other
+    where their `kind` is equal, and their parts then meet one by one.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def kind(self) -> object:
+        """What of it is fixed while the kernel is compiled."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[object, ...]:
+        """The values it is made of."""
+
+    @abstractmethod
+    def rebuilt(self, parts: tuple[object, ...]) -> Composite:
+        """The same with other parts."""
+
+    @abstractmethod
+    def attribute(self, name: str) -> object:
+        """`value.name` in a kernel.  Raises AttributeError."""
+
+
+def parts_of(value: object) -> tuple[object, ...] | None:
+    """What a tuple or a composite is made of; None for any other value."""
+    if isinstance(value, tuple):
+        return cast(tuple[object, ...], value)
+    return value.parts if isinstance(value, Composite) else None
+
+
+def rebuild(like: object, parts: Iterable[object]) -> object:
+    """A tuple (which may be a named one) or composite of the same kind, of other parts."""
+    if isinstance(like, Composite):
+        return like.rebuilt(tuple(parts))
+    return cast(Any, type(like))(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+def same_kind(left: object, right: object) -> bool:
+    """Whether two tuples or composites differ in their parts at most."""
+    if isinstance(left, Composite) and isinstance(right, Composite):
+        return type(left) is type(right) and left.kind == right.kind
+    a, b = parts_of(left), parts_of(right)
+    return type(left) is type(right) and a is not None and b is not None and len(a) == len(b)
+
+
 @dataclass(frozen=True, slots=True)
 class BlockType:
     """The type of a tile as the language shows it: `x.type` of a tile x."""
@@ -225,6 +277,13 @@ class BlockType:
 
     def is_block(self) -> bool:
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ConstexprType:
+    """The type of a constant as the language shows it: `x.type` of a constexpr x."""
+
+    value: Any
 
 
 class const:  # noqa: N801 - the language's own spelling
@@ -273,8 +332,9 @@ def wrap(value: object) -> object:
 
 def is_static(value: object) -> bool:
     """True when the value is known at compile time through and through."""
-    if isinstance(value, tuple):
-        return all(is_static(v) for v in cast(tuple[object, ...], value))
+    parts = parts_of(value)
+    if parts is not None:
+        return all(is_static(v) for v in parts)
     return not isinstance(value, Tensor)
 
 
@@ -285,6 +345,8 @@ def describe(value: object) -> str:
         return f"a {kind} {value.type}"
     if isinstance(value, tuple):
         return f"a tuple ({', '.join(describe(v) for v in cast(tuple[object, ...], value))})"
+    if isinstance(value, Composite):
+        return str(value)
     plain = unwrap(value)
     if plain is None:
         return "None"

@@ -8,11 +8,13 @@ from deuteron.ir import Function
 from deuteron.passes.accumulate_dots import accumulate_dots
 from deuteron.passes.simplify import simplify
 from deuteron.passes.split_carried import split_carried
+from deuteron.passes.uncarry import uncarry
 
 Pass = Callable[[Function], Function]
 
 PIPELINE: tuple[Pass, ...] = (
-    simplify,  # first, so that uniform steps show as splats
+    uncarry,  # before anything is asked of pointers and offsets that loops carry
+    simplify,  # before the next, so that uniform steps show as splats
     split_carried,  # turns carried pointer tiles into scalars
     accumulate_dots,  # an accumulator is then updated in place
     simplify,  # shares the address arithmetic that split_carried wrote out, drops fused dots

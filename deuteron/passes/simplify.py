@@ -40,7 +40,7 @@ class _Simplifier(Rewriter):
 
     def op(self, node: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         row = OPS[node.name]
-        if row.effect is not Effect.NONE:
+        if row.effect is not Effect.NONE or node.attrs.get("volatile"):
             return None
         folded = self.fold(node, operands)
         if folded is not None:

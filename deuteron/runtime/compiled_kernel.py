@@ -161,7 +161,8 @@ def _fits(own: ParamSpec, given: ParamSpec) -> bool:
     """True when code for `own` is right for an argument described by `given`."""
     if own.elements or given.elements:
         pairs = zip(own.elements, given.elements, strict=False)
-        return len(own.elements) == len(given.elements) and all(_fits(*pair) for pair in pairs)
+        same = own.identity == given.identity and len(own.elements) == len(given.elements)
+        return same and all(_fits(*pair) for pair in pairs)
     if own.is_constexpr:
         return own.identity == given.identity and given.is_constexpr
     wider = own.type == "i64" and given.type == "i32"

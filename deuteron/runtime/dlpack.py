@@ -31,8 +31,11 @@ CPU_PINNED = 3
 _LEGACY_STREAM = 1  # CUDA's default stream, as the protocol calls it
 _DEVICES = {1: "cpu", 3: "cpu", 7: "vulkan", 8: "metal", 10: "rocm", 14: "oneapi"}
 _READ_ONLY = 1
-_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool", 10: "float8_e4m3fn"} | {
-    12: "float8_e5m2"
+_KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"} | {
+    10: "float8_e4m3fn",
+    11: "float8_e4m3fnuz",
+    12: "float8_e5m2",
+    13: "float8_e5m2fnuz",
 }
 
 

@@ -75,6 +75,7 @@ class JITFunction(KernelInterface):
         do_not_specialize_on_alignment: Iterable[str | int] | None = None,
         debug: bool | None = None,
         noinline: bool | None = None,
+        strict: bool | None = None,
         interpret: bool | None = None,
         repr: Callable[..., str] | None = None,
         launch_metadata: Callable[..., object] | None = None,
@@ -85,6 +86,7 @@ class JITFunction(KernelInterface):
         self.version = version
         self.debug = bool(debug)
         self.noinline = bool(noinline)
+        self.strict = bool(strict)
         self.repr = repr
         self.launch_metadata = launch_metadata
         self.interpret = config.interpret() if interpret is None else interpret
@@ -127,7 +129,8 @@ class JITFunction(KernelInterface):
     @property
     def cache_key(self) -> str:
         """A hash of the source, of all it calls and of the constant globals they read."""
-        return f"{self.frontend.cache_key(self)} {self.version!r}"
+        strict = " strict" if self.strict else ""
+        return f"{self.frontend.cache_key(self)} {self.version!r}{strict}"
 
     @property
     def device_caches(self) -> dict[int, tuple[dict[Specialization, CompiledKernel]]]:

@@ -23,6 +23,7 @@ from deuteron.runtime.arrays import (
     as_dtype,
     describe_array,
 )
+from deuteron.runtime.descriptors import DescriptorKind, TensorDescriptor
 from deuteron.runtime.options import LaunchOptions
 from deuteron.runtime.parameters import KernelParam
 
@@ -36,8 +37,9 @@ class ParamSpec:
     """One parameter, specialised.
 
     `type` is an IR type (`*fp32`, `*kfp32` for a const pointer, `i32`), "constexpr" with its
-    `value`, or "tuple" with its `elements` (`value` is then the tuple's class).  `divisibility` is
-    16 when an int or an address is known to be a multiple, else 1.
+    `value`, or "tuple" with its `elements` (`value` is then the tuple's class, or the
+    `DescriptorKind` of a tensor descriptor).  `divisibility` is 16 when an int or an address is
+    known to be a multiple, else 1.
     """
 
     name: str
@@ -139,6 +141,8 @@ class _Describer:
             return self._constant(name, unwrap_constexpr(value))
         if isinstance(value, tuple):
             return self._tuple(param, name, cast("tuple[object, ...]", value))
+        if isinstance(value, TensorDescriptor):
+            return self._descriptor(param, name, value)
         if isinstance(value, (bool, np.bool_)):
             return self._bool(param, name, bool(cast(bool, value)))
         if isinstance(value, (float, np.floating)):
@@ -153,6 +157,23 @@ class _Describer:
         )
         kind = cast("type[object]", type(value))
         return ParamSpec(name, TUPLE, 1, elements, kind, kind)
+
+    def _descriptor(self, param: KernelParam, name: str, value: TensorDescriptor) -> ParamSpec:
+        """A pointer, the sizes, the strides; the last of these is 1 for every descriptor."""
+        pointer = self._array(param, f"{name}.base", value.base)
+        sizes = [self._size(f"{name}.shape[{i}]", int32, n) for i, n in enumerate(value.shape)]
+        steps = [
+            self._size(f"{name}.strides[{i}]", int64, n) for i, n in enumerate(value.strides[:-1])
+        ]
+        last = self._constant(f"{name}.strides[{len(steps)}]", 1)
+        return ParamSpec(name, TUPLE, 1, (pointer, *sizes, *steps, last), value.kind, value.kind)
+
+    def _size(self, name: str, dtype: DType, value: int) -> ParamSpec:
+        if not _fits(value, dtype):
+            low, high = int_range(dtype)
+            raise _mismatch(self._where(name), f"{low} to {high}, for {dtype}", str(value))
+        self.values.append(value)
+        return ParamSpec(name, dtype.short, 1 if value % DIVISIBILITY else DIVISIBILITY)
 
     def _where(self, name: str) -> str:
         return f"kernel {self.kernel}, argument {name!r}"
@@ -284,7 +305,9 @@ def _stable_param(param: ParamSpec) -> str | None:
     if param.type == TUPLE:
         inner = [_stable_param(element) for element in param.elements]
         known = [text for text in inner if text is not None]
-        kind = f"{param.value.__module__}.{param.value.__qualname__}"
+        kind = str(param.value)
+        if not isinstance(param.value, DescriptorKind):
+            kind = f"{param.value.__module__}.{param.value.__qualname__}"
         return f"{param.name}: {kind}({', '.join(known)})" if len(known) == len(inner) else None
     if not param.is_constexpr:
         return f"{param.name}: {param.type}:{param.divisibility}"

@@ -277,11 +277,6 @@ def load_from_number(x_ptr, n, B: tl.constexpr):
 
 
 @jit
-def not_a_power_of_two(x_ptr, n, B: tl.constexpr):
-    x = tl.arange(0, 100)
-
-
-@jit
 def wrong_dtype_of_operand(x_ptr, n, B: tl.constexpr):
     x = tl.load(x_ptr) & 1
 
@@ -289,11 +284,6 @@ def wrong_dtype_of_operand(x_ptr, n, B: tl.constexpr):
 @jit
 def signedness_mixed(x_ptr, n, B: tl.constexpr):
     x = n // n.to(tl.uint32)
-
-
-@jit
-def indexed_tile(x_ptr, n, B: tl.constexpr):
-    x = tl.arange(0, B)[0]
 
 
 @jit
@@ -334,12 +324,6 @@ def zero_step(x_ptr, n, B: tl.constexpr):
 
 
 @jit
-def loop_over_tuple(x_ptr, n, B: tl.constexpr):
-    for value in (1.0, 2.0):
-        tl.store(x_ptr, value)
-
-
-@jit
 def loop_over_tile(x_ptr, n, B: tl.constexpr):
     for i in tl.arange(0, B):
         tl.store(x_ptr, i)
@@ -367,18 +351,6 @@ def two_counters(x_ptr, n, B: tl.constexpr):
 
 
 # -- statements and expressions that do not exist ------------------------------------------------
-@jit
-def has_break(x_ptr, n, B: tl.constexpr):
-    for i in range(n):
-        break
-
-
-@jit
-def has_continue(x_ptr, n, B: tl.constexpr):
-    for i in range(n):
-        continue
-
-
 @jit
 def has_try(x_ptr, n, B: tl.constexpr):
     try:
@@ -441,11 +413,6 @@ def has_match(x_ptr, n, B: tl.constexpr):
     match n:
         case 1:
             pass
-
-
-@jit
-def has_power(x_ptr, n, B: tl.constexpr):
-    tl.store(x_ptr, tl.load(x_ptr) ** 2)
 
 
 @jit

@@ -15,9 +15,11 @@ from deuteron.dtypes import BY_NAME, DType, int1, int_range
 
 FLOAT_SPECIALS = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1.5, np.inf, -np.inf, np.nan, 3.0, -7.0)
 GREATEST = {"float64": 1.79e308, "float32": 3.4e38, "bfloat16": 3.38e38, "float16": 65504.0,
-            "float8e5": 57344.0, "float8e4nv": 448.0}  # fmt: skip
+            "float8e5": 57344.0, "float8e4nv": 448.0, "float8e5b16": 57344.0,
+            "float8e4b8": 240.0, "float8e4b15": 1.875}  # fmt: skip
 LEAST = {"float64": 5e-324, "float32": 1.4e-45, "bfloat16": 9.2e-41, "float16": 6e-8,
-         "float8e5": 1.6e-5, "float8e4nv": 2e-3}  # fmt: skip
+         "float8e5": 1.6e-5, "float8e4nv": 2e-3, "float8e5b16": 8e-6, "float8e4b8": 1e-3,
+         "float8e4b15": 8e-6}  # fmt: skip
 
 
 def operand(dtype: DType, domain: str, count: int, slot: int = 0) -> Array:

@@ -18,7 +18,7 @@ from tests.oracle.kernels import Case, Operand, Spec, elementwise, spec
 
 INTEGERS = tuple(d for d in T.ALL if d.is_int())
 FLOATS = (T.float16, T.bfloat16, T.float32, T.float64)
-FP8 = (T.float8e5, T.float8e4nv)
+FP8 = tuple(T.FLOAT8)
 
 Shape = tuple[int, ...]
 SHAPES: tuple[tuple[Shape, bool], ...] = (

@@ -28,9 +28,16 @@ TORCH = {
     T.float16: torch.float16,
     T.float8e4nv: torch.float8_e4m3fn,
     T.float8e5: torch.float8_e5m2,
+    T.float8e4b8: torch.float8_e4m3fnuz,
+    T.float8e5b16: torch.float8_e5m2fnuz,
 }
 NARROW = tuple(TORCH)
-FP8 = (T.float8e4nv, T.float8e5)
+FP8 = (T.float8e4nv, T.float8e5, T.float8e4b8, T.float8e5b16)
+
+# The values of codes 0 to 127, from the definition: bias 15, three bits of mantissa.
+E4B15 = [
+    (1 + m / 8) * 2.0 ** (e - 15) if e else m / 8 * 2.0**-14 for e in range(16) for m in range(8)
+]
 
 
 def all_codes(dtype: DType) -> Array:
@@ -52,6 +59,12 @@ def magnitudes(dtype: DType) -> list[float]:
 
 def nearest(value: float, dtype: DType, table: list[float], *, toward_zero: bool = False) -> float:
     """Round by looking for the two neighbours in the table of all values of the dtype."""
+    rounded = signed_nearest(value, dtype, table, toward_zero)
+    no_negative_zero = dtype in (T.float8e4b8, T.float8e5b16)
+    return abs(rounded) if no_negative_zero and rounded == 0 else rounded
+
+
+def signed_nearest(value: float, dtype: DType, table: list[float], toward_zero: bool) -> float:
     saturates = dtype.is_fp8() or toward_zero
     if np.isnan(value):
         return value
@@ -129,11 +142,24 @@ def test_rounding_random_floats_as_torch_does(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", FP8, ids=str)
 def test_fp8_saturates(dtype: DType) -> None:
-    greatest = {T.float8e4nv: 448.0, T.float8e5: 57344.0}[dtype]
+    greatest = magnitudes(dtype)[-1]
     inputs = np.array([greatest * 4, -greatest * 4, np.inf, -np.inf, np.nan], np.float32)
     with np.errstate(all="ignore"):
         got = round_to(inputs, dtype)
     same(np.array([greatest, -greatest, greatest, -greatest, np.nan]), got.astype(np.float64))
+
+
+def test_e4b15_holds_numbers_only() -> None:
+    codes = all_codes(T.float8e4b15)
+    values = np.array([*E4B15, *(-x for x in E4B15)])
+    same(values, decode(codes, T.float8e4b15).astype(np.float64))
+    np.testing.assert_array_equal(encode(decode(codes, T.float8e4b15), T.float8e4b15), codes)
+    inputs = rounding_inputs(T.float8e4b15, E4B15)
+    inputs = inputs[~np.isnan(inputs)]
+    expected = [nearest(x, T.float8e4b15, E4B15) for x in inputs.tolist()]
+    with np.errstate(all="ignore"):
+        same(np.array(expected), round_to(inputs, T.float8e4b15).astype(np.float64))
+    assert round_to(np.array(np.nan), T.float8e4b15) == 1.875
 
 
 def test_float32_toward_zero() -> None:
@@ -167,6 +193,8 @@ def expected_cast(value: float, to: DType) -> float | None:
         return None if isinstance(value, float) else low + (whole - low) % (1 << to.bits)
     if to in TORCH:
         return nearest(float(value), to, magnitudes(to))
+    if to == T.float8e4b15:
+        return 1.875 if np.isnan(value) else nearest(float(value), to, E4B15)
     with np.errstate(over="ignore"):
         return float(held_dtype(to).type(value))
 

@@ -10,6 +10,9 @@ import deuteron as dn
 import deuteron.language as tl
 
 GRID = (1,)
+FLOAT8 = (
+    torch.float8_e5m2, torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+)  # fmt: skip
 INTERPRET = pytest.mark.parametrize("interpret", [False, True], ids=["compiled", "interpreted"])
 
 
@@ -39,7 +42,7 @@ def make(function, interpret: bool) -> dn.JITFunction:
 
 
 @INTERPRET
-@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", FLOAT8)
 @pytest.mark.parametrize("start", [0, 3])
 def test_float8_tensors(dtype: torch.dtype, start: int, interpret: bool) -> None:
     kernel = make(copy_kernel, interpret)
@@ -56,7 +59,7 @@ def test_float8_tensors(dtype: torch.dtype, start: int, interpret: bool) -> None
 @INTERPRET
 def test_float8_of_every_bit_pattern(interpret: bool) -> None:
     bits = torch.arange(256, dtype=torch.uint8)
-    for dtype in (torch.float8_e5m2, torch.float8_e4m3fn):
+    for dtype in FLOAT8:
         kernel = make(copy_kernel, interpret)
         x, wide = bits.view(dtype), torch.zeros(256)
         kernel[GRID](x, wide, torch.zeros(256), B=256)

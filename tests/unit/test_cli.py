@@ -143,7 +143,7 @@ def test_inspect_shows_every_stage(file: str, capsys: pytest.CaptureFixture[str]
 def test_inspect_reports_an_error_in_the_kernel(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["inspect", f"{file}:scale", "--signature", "BLOCK=100"]) == 1
+    assert main(["inspect", f"{file}:scale", "--signature", "BLOCK=0"]) == 1
     assert "my_kernels.py:7" in capsys.readouterr().err
 
 

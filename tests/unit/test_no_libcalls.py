@@ -61,7 +61,7 @@ def casts(dtype: DType) -> Function:
     lanes = b.op("arange", start=0, end=BLOCK)
     place = b.op("addptr", b.op("splat", out, shape=(BLOCK,)), lanes)
     value = b.op("load", b.op("addptr", b.op("splat", x, shape=(BLOCK,)), lanes))
-    for other in (*FLOATS, *INTS, T.int1, T.float8e5, T.float8e4nv):
+    for other in (*FLOATS, *INTS, T.int1, *T.FLOAT8):
         if other is not dtype:
             there = b.op("cast", value, to=other)
             b.ops("store", place, b.op("cast", there, to=dtype))
@@ -98,6 +98,31 @@ def test_integers(dtype: DType, target: str) -> None:
 @pytest.mark.parametrize("dtype", [*FLOATS, T.int8, T.uint64], ids=str)
 def test_casts(dtype: DType, target: str) -> None:
     assert calls(casts(dtype), TARGETS[target]()) == []
+
+
+def by_places(dtype: DType) -> Function:
+    """A kernel that gathers by any indices and by neighbouring ones, and counts the indices."""
+    b = Builder()
+    types = [Type(Pointer(dtype)), Type(Pointer(T.int32)), Type(Pointer(T.int32))]
+    x, index, out = b.open(types, ["x", "index", "out"])
+    lanes = b.op("arange", start=0, end=BLOCK)
+
+    def place(pointer: Value) -> Value:
+        return b.op("addptr", b.op("splat", pointer, shape=(BLOCK,)), lanes)
+
+    source, places = b.op("load", place(x)), b.op("load", place(index))
+    first = b.op("load", index)
+    run = b.op("add", lanes, b.op("splat", first, shape=(BLOCK,)))
+    for chosen in (places, run):
+        b.ops("store", place(x), b.op("gather", source, chosen, axis=0))
+    b.ops("store", place(out), b.op("histogram", places, bins=BLOCK))
+    return b.function("kernel", b.close())
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [*FLOATS, T.int1, T.int8, T.float8e5], ids=str)
+def test_gathers_and_histograms(dtype: DType, target: str) -> None:
+    assert calls(by_places(dtype), TARGETS[target]()) == []
 
 
 def test_a_call_would_be_seen() -> None:

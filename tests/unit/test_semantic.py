@@ -215,11 +215,22 @@ def test_tensor_division_truncates(ctx):
     assert op_of(operators.binary(ctx, "%", tile(ctx, float32, 4), x)) == "fmod"
 
 
-@pytest.mark.parametrize("symbol", ["**", "@"])
-def test_operators_tensors_do_not_have(ctx, symbol):
+def test_operators_tensors_do_not_have(ctx):
     with pytest.raises(CompilationError, match="remedy:") as caught:
-        operators.binary(ctx, symbol, tile(ctx, float32, 4), tile(ctx, float32, 4))
+        operators.binary(ctx, "@", tile(ctx, float32, 4), tile(ctx, float32, 4))
     assert "tensors have no" in str(caught.value)
+
+
+def test_powers(ctx):
+    x, n = tile(ctx, float32, 4), tile(ctx, int32, 4)
+    assert op_of(operators.binary(ctx, "**", x, constexpr(3))) == "mul"
+    assert op_of(operators.binary(ctx, "**", x, constexpr(-1))) == "div"
+    assert op_of(operators.binary(ctx, "**", x, constexpr(0.5))) == "pow"
+    assert op_of(operators.binary(ctx, "**", x, n)) == "pow"
+    assert operators.binary(ctx, "**", n, constexpr(1)) is n
+    for left, right in ((n, n), (n, constexpr(-1)), (constexpr(2), constexpr(1 << 40))):
+        with pytest.raises(CompilationError, match="remedy:"):
+            operators.binary(ctx, "**", left, right)
 
 
 @pytest.mark.parametrize("symbol", ["&", "|", "^", "<<", ">>"])

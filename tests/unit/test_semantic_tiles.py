@@ -10,7 +10,7 @@ from deuteron.errors import CompilationError, CompileTimeAssertionFailure, Loc, 
 from deuteron.ir import Builder, Op, Pointer, Type, verify
 from deuteron.lang import access, core, math, operators
 from deuteron.lang.context import Context, Options, builtin, is_builtin
-from deuteron.lang.semantic import arith, contract, debug, memory, shape
+from deuteron.lang.semantic import arith, contract, debug, indexing, memory, shape
 from deuteron.lang.values import Tensor, constexpr, unwrap, wrap
 
 LOC = Loc("kernel.py", 3, 4, 9, "    x + y")
@@ -87,15 +87,14 @@ def test_broadcast_to(ctx):
             shape.broadcast_to(ctx, tile(ctx, int32, 1, 4), wrong)
 
 
-@pytest.mark.parametrize("length", [1, 2, 1024, 1 << 20])
-def test_arange_of_a_power_of_two(ctx, length):
+@pytest.mark.parametrize("length", [1, 2, 3, 100, 1024, 1 << 20])
+def test_arange_of_any_length(ctx, length):
     assert shape.arange(ctx, 0, length).type == Type(int32, (length,))
 
 
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        (0, 100, "not a power of two"),
         (4, 4, "empty"),
         (0, 1 << 21, "too large"),
         (2**31, 2**31 + 2, "does not fit int32"),
@@ -107,9 +106,11 @@ def test_arange_that_cannot_be(ctx, start, end, message):
         shape.arange(ctx, start, end)
 
 
-def test_arange_tells_the_next_power_of_two(ctx):
-    with pytest.raises(CompilationError, match=r"use arange\(0, 128\) and a mask"):
-        shape.arange(ctx, 0, 100)
+def test_strict_kernels_count_in_powers_of_two(ctx):
+    strict = Context(ctx.builder, Options(strict=True))
+    assert shape.arange(strict, 0, 128).shape == (128,)
+    with pytest.raises(CompilationError, match="an axis of 100 elements goes beyond Triton"):
+        shape.arange(strict, 0, 100)
 
 
 def test_arange_of_a_tensor_says_how_to_make_it_constant(ctx):
@@ -130,7 +131,7 @@ def test_full(ctx):
             shape.full(ctx, (4,), value, dtype)
 
 
-@pytest.mark.parametrize("dims", [(3,), (4, 0), (-4,), (1 << 11, 1 << 10), (4.0,)])
+@pytest.mark.parametrize("dims", [(0,), (4, 0), (-4,), (1 << 11, 1 << 10), (4.0,)])
 def test_shapes_that_cannot_be(ctx, dims):
     with pytest.raises(CompilationError):
         shape.full(ctx, dims, 0, float32)
@@ -146,6 +147,7 @@ def test_reshaping(ctx):
     assert shape.permute(ctx, tile(ctx, int32, 2, 4, 8), (2, 0, 1)).shape == (8, 2, 4)
     assert shape.transpose(ctx, tile(ctx, int32, 2, 4, 8)).shape == (2, 8, 4)
     assert shape.cat(ctx, x, x, 1).shape == (4, 16)
+    assert shape.cat(ctx, x, tile(ctx, int32, 2, 8), 0).shape == (6, 8)
     assert shape.join(ctx, x, tile(ctx, int32)).shape == (4, 8, 2)
     assert [h.shape for h in shape.split(ctx, tile(ctx, int32, 4, 2))] == [(4,), (4,)]
     assert [h.shape for h in shape.split(ctx, tile(ctx, int32, 2))] == [(), ()]
@@ -162,7 +164,8 @@ def test_reshaping_that_cannot_be(ctx):
         lambda: shape.permute(ctx, x, (0,)),
         lambda: shape.transpose(ctx, tile(ctx, int32, 4)),
         lambda: shape.split(ctx, x),
-        lambda: shape.cat(ctx, x, tile(ctx, int32, 8, 8), 0),
+        lambda: shape.cat(ctx, x, tile(ctx, int32, 8, 4), 0),
+        lambda: shape.cat(ctx, x, tile(ctx, int32, 4), 0),
         lambda: shape.cat(ctx, x, tile(ctx, float32, 4, 8), 0),
         lambda: shape.join(ctx, x, tile(ctx, float32, 4, 8)),
     ]
@@ -174,15 +177,17 @@ def test_reshaping_that_cannot_be(ctx):
 def test_brackets(ctx):
     x = tile(ctx, int32, 4)
     all_of = slice(None)
-    assert shape.subscript(ctx, x, (all_of, None)).shape == (4, 1)
-    assert shape.subscript(ctx, x, (None, all_of)).shape == (1, 4)
-    assert shape.subscript(ctx, x, (None, all_of, None, None)).shape == (1, 4, 1, 1)
-    assert shape.subscript(ctx, tile(ctx, int32, 4, 8), (..., None)).shape == (4, 8, 1)
-    assert shape.subscript(ctx, tile(ctx, int32, 4, 8), (None, ...)).shape == (1, 4, 8)
-    with pytest.raises(CompilationError, match="cannot be indexed by element"):
-        shape.subscript(ctx, x, (0,))
+    assert indexing.subscript(ctx, x, (all_of, None)).shape == (4, 1)
+    assert indexing.subscript(ctx, x, (None, all_of)).shape == (1, 4)
+    assert indexing.subscript(ctx, x, (None, all_of, None, None)).shape == (1, 4, 1, 1)
+    assert indexing.subscript(ctx, tile(ctx, int32, 4, 8), (..., None)).shape == (4, 8, 1)
+    assert indexing.subscript(ctx, tile(ctx, int32, 4, 8), (None, ...)).shape == (1, 4, 8)
+    assert indexing.subscript(ctx, x, (0,)).shape == ()
+    assert indexing.subscript(ctx, tile(ctx, int32, 4, 8), (slice(1, None), -1)).shape == (3,)
+    with pytest.raises(CompilationError, match="cannot be indexed by this"):
+        indexing.subscript(ctx, x, (x,))
     with pytest.raises(CompilationError, match="too many axes"):
-        shape.subscript(ctx, x, (all_of, all_of))
+        indexing.subscript(ctx, x, (all_of, all_of))
     finish(ctx)
 
 

@@ -137,7 +137,9 @@ def test_functions(name: str) -> None:
             raise AssertionError(f"{name}{args}{kwargs}") from error
 
 
-@pytest.mark.parametrize("symbol", ["+", "-", "*", "/", "//", "%", "<<", ">>", "&", "|", "^", "@"])
+@pytest.mark.parametrize(
+    "symbol", ["+", "-", "*", "/", "//", "%", "**", "<<", ">>", "&", "|", "^", "@"]
+)
 def test_operators(symbol: str) -> None:
     for left in VALUES:
         for right in VALUES:

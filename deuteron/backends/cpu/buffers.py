@@ -2,8 +2,8 @@
 
 Every thread has an arena; a buffer is a fixed place in it with a layout.  Places are handed out
 while code is written and taken back when the block that asked for them ends, so that the arena is
-as long as what is alive at once.  Its first 64 bytes are never anything's value: the address that
-masked-off lanes are pointed to.
+as long as what is alive at once.  Its first and last 64 bytes are never anything's value: the
+address that masked-off lanes are pointed to, and what lanes beyond the ends of a tile may read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Arena:
     """Hands out offsets; `size` is how long the arena must be."""
 
     def __init__(self) -> None:
-        self.size = LINE_BYTES
+        self.size = 2 * LINE_BYTES
         self._top = LINE_BYTES
 
     @contextmanager
@@ -75,7 +75,7 @@ class Arena:
         """The offset of `count` fresh bytes, on a cache line."""
         offset = self._top
         self._top += -(-count // LINE_BYTES) * LINE_BYTES
-        self.size = max(self.size, self._top)
+        self.size = max(self.size, self._top + LINE_BYTES)
         return offset
 
     def tile(self, type: Type, *, elem: str | None = None, pitch: int | None = None) -> Buffer:

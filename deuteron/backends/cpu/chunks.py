@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from deuteron.backends.cpu.buffers import Buffer
+from deuteron.backends.cpu.gathers import read_gathered
 from deuteron.backends.cpu.index import Coord, Index, permuted, reshaped, without_axis
 from deuteron.backends.cpu.memory import Memory
 from deuteron.backends.llvm.builder import I32, I64, Builder, LType, Val
@@ -162,7 +163,9 @@ class Chunks:
             case "permute":
                 return self.get(op.operands[0], permuted(index, op.attrs["order"]))
             case "split":
-                return self.memory.read(self._half(op, value), value.type.element, index)
+                return self.memory.read(self.buffer_of(value), value.type.element, index)
+            case "gather":
+                return read_gathered(self, op, self.buffer_of(op.operands[0]), index)
             case "reshape":
                 return self.get(op.operands[0], reshaped(op, index))
             case _:
@@ -188,9 +191,12 @@ class Chunks:
             val = self.b.emit(f"add nuw nsw {splat.val}, {lanes.text}", lanes.type)
         return Placed(val, place.level)
 
-    def _half(self, op: Op, value: Value) -> Buffer:
-        """Every other element of a split's operand, which is kept."""
-        whole = self.buffers[op.operands[0]]
+    def buffer_of(self, value: Value) -> Buffer:
+        """Where a kept tile lies; half of a split is every other element of its operand."""
+        op = value.op
+        if op is None or op.name != "split":
+            return self.buffers[value]
+        whole = self.buffer_of(op.operands[0])
         return whole.strided(value.type.shape, whole.strides[:-1], value.index)
 
     def _elementwise(self, op: Op, index: Index) -> Placed:

@@ -19,7 +19,7 @@ from deuteron.passes.simplify import constant_of
 
 _SHAPE_OPS = frozenset({"splat", "broadcast", "expand_dims", "permute", "reshape"})
 _SOURCES = frozenset({"const", "arange"})
-_VIRTUAL_OPS = ELEMENTWISE_OPS | _SHAPE_OPS | _SOURCES | {"load"}
+_VIRTUAL_OPS = ELEMENTWISE_OPS | _SHAPE_OPS | _SOURCES | {"load", "gather"}
 LOAD_COST = 2
 GATHER_COST = 20
 
@@ -49,7 +49,8 @@ class Demand:
         if op is None:
             return False
         if op.name == "reshape":
-            return keeps_axes(op)
+            # The only element of a tile is taken at once: what it is read from may change.
+            return keeps_axes(op) and bool(value.type.shape)
         if op.name == "load" and (not value.type.shape or op.attrs.get("volatile")):
             return False
         return op.name in _VIRTUAL_OPS
@@ -76,9 +77,11 @@ class Demand:
         """The sources that an op's result is computed from, be it virtual or kept."""
         found: dict[Value, bool] = {}
         identity = op.name not in _SHAPE_OPS
-        for operand in op.operands:
+        for number, operand in enumerate(op.operands):
+            # What a gather takes elements of is read anywhere, its indices in order.
+            in_order = identity and not (op.name == "gather" and number == 0)
             for source, same in self.sources(operand).items():
-                found[source] = found.get(source, True) and same and identity
+                found[source] = found.get(source, True) and same and in_order
         if op.name == "load":
             found[op.result] = True
         return found
@@ -114,6 +117,8 @@ class Demand:
         own = 0
         if op.name == "load":
             own = LOAD_COST if self.contiguous_axis(op) is not None else GATHER_COST
+        elif op.name == "gather":
+            own = GATHER_COST
         elif op.name in ELEMENTWISE_OPS:
             own = cost(op)
         total = own + sum(self.cost(o) for o in op.operands if o.type.shape)

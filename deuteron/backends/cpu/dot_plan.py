@@ -17,10 +17,9 @@ from enum import Enum
 from deuteron.backends.cpu.target import CpuTarget
 from deuteron.backends.llvm.registers import elem_bytes
 from deuteron.dtypes import (
+    FLOAT8,
     DType,
     bfloat16,
-    float8e4nv,
-    float8e5,
     float32,
     float64,
     int8,
@@ -55,8 +54,8 @@ class Compute(Enum):
     BF16_TILES = "tdpbf16ps: a tile of C by 32 steps of K at once"
 
 
-# Both 8-bit float types are exact in bfloat16.
-_BF16_EXACT = frozenset({bfloat16, float8e4nv, float8e5})
+# The 8-bit float types are exact in bfloat16.
+_BF16_EXACT = frozenset({bfloat16, *FLOAT8})
 _I16_EXACT = frozenset({int8, uint8, int16})
 _ACC_ELEM = {float32: "float", float64: "double", int32: "i32", int64: "i64"}
 _PACK = {Compute.BF16_TILES: 2, Compute.BF16_PAIRS: 2, Compute.I16_PAIRS: 2, Compute.I8_QUADS: 4}

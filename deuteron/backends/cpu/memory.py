@@ -137,7 +137,7 @@ class Memory:
             addresses = self.chunks.vector(pointer, index)
             inputs.append(addresses)
             with self.levels.at(self._level(inputs)):
-                stored = self._gather(addresses.val, element, mask)
+                stored = self.gather(addresses.val, element, mask)
         if raw:
             return Placed(stored, self._level(inputs))
         return self._finish(stored, element, mask, other, self._level(inputs))
@@ -231,7 +231,8 @@ class Memory:
         args = f"ptr align {size} {address.text}, {chosen}, {type} zeroinitializer"
         return self.b.emit(f"call {type} @{name}({args})", type)
 
-    def _gather(self, addresses: Val, element: Element, mask: Placed | None) -> Val:
+    def gather(self, addresses: Val, element: Element, mask: Placed | None) -> Val:
+        """One element a lane from addresses of their own, as they lie in memory."""
         elem = storage_elem(element)
         type = LType(elem, addresses.type.lanes)
         chosen = self._lanes_mask(mask, type.lanes)

@@ -155,8 +155,9 @@ class Plan:
             case "join" | "cat":
                 return op.result
             case "reshape":
-                return None if self.demand.is_virtual(op.result) else op.result
-            case "split":
+                keeps = op.result.type.shape and not self.demand.is_virtual(op.result)
+                return op.result if keeps else None
+            case "split" | "gather":
                 return op.operands[0] if self.demand.is_virtual(op.operands[0]) else None
             case "dot":
                 acc = op.operands[2]

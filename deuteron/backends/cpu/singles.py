@@ -11,8 +11,10 @@ from deuteron.backends.cpu.buffers import Buffer, row_major
 from deuteron.backends.cpu.index import ZERO, Index
 from deuteron.backends.cpu.kernel_info import AssertSite, PrintSite
 from deuteron.backends.cpu.nests import Nests
-from deuteron.backends.llvm.builder import I64, LType, Val
+from deuteron.backends.llvm.builder import I32, I64, LType, Val
 from deuteron.backends.llvm.levels import Placed
+from deuteron.backends.refusals import no_assembly
+from deuteron.dtypes import int32
 from deuteron.ir import Op, Value
 
 
@@ -58,6 +60,10 @@ class Singles:
                 self._reshape(op)
             case "split":
                 self._split_pair(op)
+            case "histogram":
+                self._histogram(op)
+            case "inline_asm":
+                raise no_assembly(op)
             case "print":
                 self._print(op)
             case "assert":
@@ -100,7 +106,7 @@ class Singles:
 
     def _split_pair(self, op: Op) -> None:
         """Two elements as two scalars."""
-        pair = self.chunks.buffers[op.operands[0]]
+        pair = self.chunks.buffer_of(op.operands[0])
         for side, result in enumerate(op.results):
             one = pair.strided((), (), side)
             with self.chunks.here():
@@ -118,10 +124,42 @@ class Singles:
 
     def _reshape(self, op: Op) -> None:
         source = op.operands[0]
+        if not op.result.type.shape:
+            with self.chunks.here():
+                only = self.chunks.get(source, Index.origin(source.type.rank)).val
+            self.chunks.scalars[op.result] = Placed(only, self.levels.depth)
+            return
         # Without gaps, whatever pitch a dot would like.
         buffer = self.nests.arena.tile(op.result.type)
         self.chunks.buffers[op.result] = buffer
         self._copy(source, buffer.strided(source.type.shape, row_major(source.type.shape)))
+
+    # -- counting ---------------------------------------------------------------------------
+    def _histogram(self, op: Op) -> None:
+        """Count value after value: two equal ones in a vector would meet in one place."""
+        b, bins = self.b, int(op.attrs["bins"])
+        buffer = self.nests.new_buffer(op.result)
+        base = self.chunks.memory.buffer_address(buffer, Index((ZERO,))).val
+        zero = b.const(0, I64)
+
+        def clear(index: Index) -> None:
+            self.chunks.memory.write(buffer, int32, index, b.const(0, I32))
+
+        def count(index: Index) -> None:
+            value = self.chunks.get(op.operands[0], index).val
+            signed = op.operands[0].type.dtype.is_int_signed()
+            if value.type.bits < 64:
+                value = b.convert("sext" if signed else "zext", value, "i64")
+            counted = b.icmp("ult", value, b.const(bins, I64))
+            if len(op.operands) > 1:
+                counted = b.and_(counted, self.chunks.get(op.operands[1], index).val)
+            place = b.gep("i32", base, b.select(counted, value, zero))
+            one = b.convert("zext", counted, "i32")
+            b.store(b.add(b.load(I32, place, 4), one), place, 4)
+
+        self.nests.each((bins,), clear)
+        with self.chunks.here():
+            self.nests.each(op.operands[0].type.shape, count)
 
     # -- debugging --------------------------------------------------------------------------
     def _print(self, op: Op) -> None:

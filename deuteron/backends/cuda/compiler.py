@@ -13,6 +13,7 @@ from deuteron.backends.cuda.emit import emit
 from deuteron.backends.cuda.kernel_info import KernelInfo
 from deuteron.backends.cuda.target import CudaTarget
 from deuteron.backends.llvm.compile import assembly
+from deuteron.backends.refusals import require_on_gpu
 from deuteron.errors import OutOfResources
 from deuteron.ir import Function, format_function
 from deuteron.passes import pipeline
@@ -45,6 +46,7 @@ def compile_function(
     more shared memory than a program is given.
     """
     function = pipeline.run(function)
+    require_on_gpu(function)
     text = format_function(function)
     topics = config.debug_topics()
     if "ir" in topics:

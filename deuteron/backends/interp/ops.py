@@ -27,6 +27,7 @@ from deuteron.backends.interp.values import (
     round_to,
     storage_dtype,
 )
+from deuteron.backends.refusals import no_assembly
 from deuteron.dtypes import DType
 from deuteron.errors import DeviceAssertionError
 from deuteron.ir import Op, Pointer
@@ -126,6 +127,19 @@ def _program_id(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]
 
 def _num_programs(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
     return (np.array(program.grid[op.attrs["axis"]], np.int32),)
+
+
+def _gather(op: Op, v: Sequence[Array]) -> Array:
+    axis: int = op.attrs["axis"]
+    inside = np.clip(v[1].astype(np.int64), 0, v[0].shape[axis] - 1)
+    return np.take_along_axis(v[0], inside, axis)
+
+
+def _histogram(op: Op, v: Sequence[Array]) -> Array:
+    bins: int = op.attrs["bins"]
+    values = v[0][v[1]] if len(v) > 1 else v[0]
+    counted = values[(values >= 0) & (values < bins)]
+    return np.bincount(counted.astype(np.int64), minlength=bins).astype(np.int32)
 
 
 # -- memory ---------------------------------------------------------------------------------------
@@ -236,6 +250,10 @@ def _assume(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
     return ()
 
 
+def _inline_asm(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
+    raise no_assembly(op)
+
+
 def _rules() -> dict[str, Rule]:
     return {
         **{name: _float_unary(name) for name in functions.UNARY},
@@ -271,6 +289,8 @@ def _rules() -> dict[str, Rule]:
         "join": _pure(lambda op, v: np.stack((v[0], v[1]), axis=-1)),
         "cat": _pure(_cat),
         "split": _split,
+        "gather": _pure(_gather),
+        "histogram": _pure(_histogram),
         "program_id": _program_id,
         "num_programs": _num_programs,
         "load": _load,
@@ -278,6 +298,7 @@ def _rules() -> dict[str, Rule]:
         "atomic_rmw": _atomic_rmw,
         "atomic_cas": _atomic_cas,
         "dot": _pure(lambda op, v: ar.matrix_product(v[0], v[1], v[2], _dtype(op, 2))),
+        "inline_asm": _inline_asm,
         "print": _print,
         "assert": _assert,
         "assume": _assume,

@@ -6,7 +6,7 @@
 | integers            | the same       | the same  |
 | float16, 32, 64     | the same       | the same  |
 | bfloat16            | float32        | uint16    |
-| float8e5, float8e4nv| float32        | uint8     |
+| 8-bit floats        | float32        | uint8     |
 | pointers            | int64 address  | –         |
 
 A value held wider than its dtype is always already rounded to it, so that equal values are equal
@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from deuteron.dtypes import (
+    FLOAT8,
     DType,
+    Specials,
     bfloat16,
-    float8e4nv,
-    float8e5,
     float16,
     float32,
     float64,
@@ -40,15 +40,12 @@ Held = np.dtype[Any]
 
 _HELD_WIDER: dict[DType, Held] = {
     int1: np.dtype(np.bool_),
-    bfloat16: np.dtype(np.float32),
-    float8e5: np.dtype(np.float32),
-    float8e4nv: np.dtype(np.float32),
+    **dict.fromkeys((bfloat16, *FLOAT8), np.dtype(np.float32)),
 }
 _STORED: dict[DType, Held] = {
     int1: np.dtype(np.uint8),
     bfloat16: np.dtype(np.uint16),
-    float8e5: np.dtype(np.uint8),
-    float8e4nv: np.dtype(np.uint8),
+    **dict.fromkeys(FLOAT8, np.dtype(np.uint8)),
 }
 
 
@@ -62,13 +59,15 @@ class _Format:
     saturates: bool = False
 
 
-# IEEE 754-2019 table 3.5; bfloat16 and the OCP 8-bit formats (OFP8 revision 1.0, table 1).
+# IEEE 754-2019 table 3.5; bfloat16; the 8-bit formats.
 _FORMATS: dict[DType, _Format] = {
     float32: _Format(23, -126, float(np.finfo(np.float32).max)),
     float16: _Format(10, -14, 65504.0),
     bfloat16: _Format(7, -126, (2.0 - 2.0**-7) * 2.0**127),
-    float8e5: _Format(2, -14, 57344.0, saturates=True),
-    float8e4nv: _Format(3, -6, 448.0, saturates=True),
+    **{
+        dtype: _Format(form.mantissa_bits, form.least_exponent, form.greatest, saturates=True)
+        for dtype, form in FLOAT8.items()
+    },
 }
 
 
@@ -102,7 +101,11 @@ def round_to(values: Array, dtype: DType, *, toward_zero: bool = False) -> Array
         over &= np.isfinite(exact)
     limit = form.greatest if form.saturates or toward_zero else np.inf
     rounded = np.where(over, np.copysign(limit, exact), rounded)
-    return np.where(np.isnan(exact), np.nan, rounded).astype(held_dtype(dtype))
+    specials = FLOAT8[dtype].specials if dtype in FLOAT8 else Specials.IEEE
+    if specials is Specials.NEGATIVE_ZERO:
+        rounded = rounded + 0.0
+    nan = form.greatest if specials is Specials.NONE else np.nan
+    return np.where(np.isnan(exact), nan, rounded).astype(held_dtype(dtype))
 
 
 def wrap_int(value: int, dtype: DType) -> Array:
@@ -139,15 +142,15 @@ def convert(values: Array, source: DType, to: DType, *, toward_zero: bool = Fals
 @cache
 def _fp8_magnitudes(dtype: DType) -> Array:
     """The values of the codes 0…127 of an 8-bit format, in ascending order, NaN last."""
-    form = _FORMATS[dtype]
+    form = FLOAT8[dtype]
     codes = np.arange(128)
     field = codes >> form.mantissa_bits
     fraction = (codes & ((1 << form.mantissa_bits) - 1)) / (1 << form.mantissa_bits)
     exponent = np.maximum(field, 1) - 1 + form.least_exponent
     table = np.ldexp(np.where(field > 0, 1.0, 0.0) + fraction, exponent)
-    if dtype == float8e5:
+    if form.specials is Specials.IEEE:
         table[0x7C:] = (np.inf, np.nan, np.nan, np.nan)
-    else:
+    elif form.specials is Specials.LAST:
         table[0x7F] = np.nan
     return table.astype(np.float32)
 
@@ -160,7 +163,10 @@ def decode(bits: Array, dtype: DType) -> Array:
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if dtype.is_fp8():
         magnitude = _fp8_magnitudes(dtype)[bits & 0x7F]
-        return np.where(bits & 0x80, -magnitude, magnitude)
+        values = np.where(bits & 0x80, -magnitude, magnitude)
+        if FLOAT8[dtype].specials is Specials.NEGATIVE_ZERO:
+            values = np.where(bits == 0x80, np.float32(np.nan), values)
+        return values
     return bits
 
 
@@ -178,7 +184,10 @@ def encode(values: Array, dtype: DType) -> Array:
         table = _fp8_magnitudes(dtype)
         numbers = table[~np.isnan(table)]
         code = np.where(np.isnan(values), 0x7F, np.searchsorted(numbers, magnitude))
-        return (code | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+        code = code | np.where(np.signbit(values), 0x80, 0)
+        if FLOAT8[dtype].specials is Specials.NEGATIVE_ZERO:
+            code = np.where(np.isnan(values), 0x80, np.where(magnitude == 0, 0, code))
+        return code.astype(np.uint8)
     return values
 
 

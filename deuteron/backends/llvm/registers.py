@@ -9,7 +9,7 @@ where the CPU has no such instruction.
 from __future__ import annotations
 
 from deuteron.backends.llvm.builder import Builder, LType, Val
-from deuteron.dtypes import DType, Kind, bfloat16, float8e4nv, float8e5, float16, float64, int1
+from deuteron.dtypes import FLOAT8, DType, Kind, Specials, bfloat16, float16, float64, int1
 from deuteron.ir import Element, Pointer
 
 BF16_MASK = -65536  # the upper 16 of 32 bits
@@ -86,14 +86,10 @@ def round_bf16(b: Builder, value: Val, *, toward_zero: bool = False) -> Val:
     return b.bitcast(b.select(is_nan, quiet, rounded), "float")
 
 
-def _fp8_limits(dtype: DType) -> tuple[int, int, float]:
-    """Mantissa bits, least normal exponent, greatest finite value."""
-    return (2, -14, 57344.0) if dtype is float8e5 else (3, -6, 448.0)
-
-
 def round_fp8(b: Builder, value: Val, dtype: DType) -> Val:
     """A float rounded to an 8-bit float to nearest even, overflow saturating; NaN is kept."""
-    mantissa, least, greatest = _fp8_limits(dtype)
+    form = FLOAT8[dtype]
+    mantissa, least = form.mantissa_bits, form.least_exponent
     bits = b.bitcast(value, "i32")
     drop = 23 - mantissa
     odd = b.and_(b.lshr(bits, b.const(drop, bits.type)), b.const(1, bits.type))
@@ -105,16 +101,20 @@ def round_fp8(b: Builder, value: Val, dtype: DType) -> Val:
     small = b.copysign(b.fsub(b.fadd(value, magic), magic), value)
     tiny = b.fcmp("olt", magnitude, b.const(2.0**least, value.type))
     rounded = b.select(tiny, small, b.bitcast(normal, "float"))
-    limit = b.const(greatest, value.type)
+    limit = b.const(form.greatest, value.type)
     saturated = b.copysign(limit, value)
     over = b.fcmp("ogt", b.fabs(rounded), limit)
     rounded = b.select(over, saturated, rounded)
-    return b.select(b.fcmp("uno", value, value), value, rounded)
+    if form.specials is Specials.NEGATIVE_ZERO:
+        rounded = b.fadd(rounded, b.const(0.0, rounded.type))
+    nan = limit if form.specials is Specials.NONE else value
+    return b.select(b.fcmp("uno", value, value), nan, rounded)
 
 
 def _encode_fp8(b: Builder, value: Val, dtype: DType) -> Val:
     """The 8 bits of a float that is already rounded to `dtype`."""
-    mantissa, least, _ = _fp8_limits(dtype)
+    form = FLOAT8[dtype]
+    mantissa, least = form.mantissa_bits, form.least_exponent
     bits = b.bitcast(value, "i32")
     sign = b.lshr(b.and_(bits, b.const(-(1 << 31), bits.type)), b.const(24, bits.type))
     magnitude = b.and_(bits, b.const(0x7FFFFFFF, bits.type))
@@ -125,15 +125,23 @@ def _encode_fp8(b: Builder, value: Val, dtype: DType) -> Val:
     small = b.convert("fptosi", b.fmul(b.fabs(value), scale), "i32")
     tiny = b.fcmp("olt", b.fabs(value), b.const(2.0**least, value.type))
     code = b.select(tiny, small, normal)
-    code = b.select(b.fcmp("uno", value, value), b.const(0x7F, bits.type), code)
-    if dtype is float8e5:
+    is_nan = b.fcmp("uno", value, value)
+    if form.specials is Specials.NEGATIVE_ZERO:
+        code = b.select(is_nan, b.const(0, bits.type), code)
+        zero = b.icmp("eq", code, b.const(0, bits.type))
+        sign = b.select(zero, b.const(0, bits.type), sign)
+        sign = b.select(is_nan, b.const(0x80, bits.type), sign)
+        return b.convert("trunc", b.or_(code, sign), "i8")
+    code = b.select(is_nan, b.const(0x7F, bits.type), code)
+    if form.specials is Specials.IEEE:
         infinite = b.fcmp("oeq", b.fabs(value), b.const(float("inf"), value.type))
         code = b.select(infinite, b.const(0x7C, bits.type), code)
     return b.convert("trunc", b.or_(code, sign), "i8")
 
 
 def _decode_fp8(b: Builder, stored: Val, dtype: DType) -> Val:
-    mantissa, least, _ = _fp8_limits(dtype)
+    form = FLOAT8[dtype]
+    mantissa, least = form.mantissa_bits, form.least_exponent
     wide = b.convert("zext", stored, "i32")
     sign = b.shl(b.and_(wide, b.const(0x80, wide.type)), b.const(24, wide.type))
     code = b.and_(wide, b.const(0x7F, wide.type))
@@ -144,9 +152,11 @@ def _decode_fp8(b: Builder, stored: Val, dtype: DType) -> Val:
     tiny = b.icmp("slt", code, b.const(1 << mantissa, wide.type))
     value = b.select(tiny, small, normal)
     nan = b.const(float("nan"), value.type)
-    if dtype is float8e4nv:
+    if form.specials is Specials.LAST:
         value = b.select(b.icmp("eq", code, b.const(0x7F, wide.type)), nan, value)
-    else:
+    elif form.specials is Specials.NEGATIVE_ZERO:
+        value = b.select(b.icmp("eq", wide, b.const(0x80, wide.type)), nan, value)
+    elif form.specials is Specials.IEEE:
         infinity = b.const(float("inf"), value.type)
         value = b.select(b.icmp("eq", code, b.const(0x7C, wide.type)), infinity, value)
         value = b.select(b.icmp("sgt", code, b.const(0x7C, wide.type)), nan, value)

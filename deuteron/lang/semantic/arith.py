@@ -22,7 +22,7 @@ from deuteron.dtypes import (
 from deuteron.errors import CompilationError
 from deuteron.lang.context import Context
 from deuteron.lang.semantic.casts import bitcast, cast, constant, literal_dtype, to_tensor
-from deuteron.lang.semantic.shape import broadcast_together
+from deuteron.lang.semantic.shape import broadcast_to, broadcast_together
 from deuteron.lang.values import Operand, Tensor, describe
 
 LOAD_FIRST = "load what it points to first, with tl.load"
@@ -162,6 +162,45 @@ def mod(ctx: Context, left: Operand, right: Operand) -> Tensor:
     """left % right; the result has the sign of the left side, as in C."""
     a, b = numbers(ctx, "%", left, right, division=True)
     return ctx.op("fmod" if a.number.is_floating() else "irem", a, b)
+
+
+def power(ctx: Context, left: Operand, right: Operand) -> Tensor:
+    """left ** right: a whole number known at compile time by multiplications, else by `pow`."""
+    ctx.beyond_triton("`**` on tensors", "multiply, or call libdevice.pow")
+    if has_pointer(left, right):
+        raise _refuse(ctx, "**", left, right, _NO_POINTERS)
+    if isinstance(left, Tensor) and isinstance(right, int):
+        return _whole_power(ctx, left, int(right))
+    base, exponent = to_tensor(ctx, left), to_tensor(ctx, right)
+    if base.number.is_int() and exponent.number.is_int():
+        raise ctx.error(
+            "`**` of integers needs an exponent known at compile time",
+            expected="a float, or a constant exponent",
+            got=f"{describe(left)} and {describe(right)}",
+            remedy="write 1 << n for powers of two, or cast one side with .to(tl.float32)",
+        )
+    return float_binary(ctx, "pow", left, right)
+
+
+def _whole_power(ctx: Context, x: Tensor, exponent: int) -> Tensor:
+    dtype = _number(ctx, "**", x)
+    if exponent < 0:
+        if dtype.is_int():
+            raise ctx.error(
+                "a negative power of an integer is no integer",
+                expected="an exponent of 0 or more",
+                got=str(exponent),
+                remedy="cast the base first, as in x.to(tl.float32)",
+            )
+        return fdiv(ctx, 1.0, _whole_power(ctx, x, -exponent), "**")
+    result: Tensor | None = None
+    square = x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else mul(ctx, result, square)
+        exponent >>= 1
+        square = mul(ctx, square, square) if exponent else square
+    return broadcast_to(ctx, constant(ctx, 1, dtype), x.shape) if result is None else result
 
 
 # -- bits ----------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import cast as typing_cast
 
 from deuteron.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, uint8
-from deuteron.ir.nodes import Block, Op
+from deuteron.ir.nodes import Block, For, If, Op, While
 from deuteron.ir.optable import OPS
 from deuteron.lang.context import Context
 from deuteron.lang.semantic.casts import check_number_dtype, constant, to_tensor
+from deuteron.lang.semantic.lanes import Lanes
 from deuteron.lang.semantic.shape import check_axis, expand_dims, reshape, splat
 from deuteron.lang.values import Tensor, describe, unwrap
 
@@ -208,6 +209,8 @@ def _combine_block(ctx: Context, name: str, tensors: Sequence[Tensor], combine: 
     results = [to_tensor(ctx, item) for item in items]
     builder.loc = loc
     block = builder.close([r.handle for r in results])
+    if any(isinstance(node, (If, For, While)) for node in block.nodes):
+        block = _without_branches(ctx, name, block)
     got = [r.handle.type for r in results]
     if got != scalars:
         raise ctx.error(
@@ -218,6 +221,17 @@ def _combine_block(ctx: Context, name: str, tensors: Sequence[Tensor], combine: 
         )
     _check_pure(ctx, name, block)
     return block
+
+
+def _without_branches(ctx: Context, name: str, block: Block) -> Block:
+    """The same with `select` for `if`."""
+    if any(isinstance(node, (For, While)) for node in block.nodes):
+        _check_pure(ctx, name, block)
+    loc = ctx.builder.loc
+    args = ctx.builder.open([a.type for a in block.args])
+    yields = Lanes(ctx, (), name).run(block, args)
+    ctx.builder.loc = loc
+    return ctx.builder.close(yields)
 
 
 def _check_pure(ctx: Context, name: str, block: Block) -> None:

@@ -50,6 +50,16 @@ def device_assert(ctx: Context, condition: Operand, message: object, mask: Opera
     ctx.builder.ops("assert", *(t.handle for t in stretched), message=message)
 
 
+def expect_zero(ctx: Context, x: Tensor, mask: Operand) -> Tensor:
+    """`x`; with debug, the kernel stops where it is not zero and the mask holds."""
+    if ctx.options.debug:
+        is_zero = ctx.op("not", truth(ctx, x))
+        outside = ctx.op("not", truth(ctx, to_tensor(ctx, mask)))
+        holds = ctx.op("or", *broadcast_together(ctx, is_zero, outside))
+        device_assert(ctx, holds, "expect_zero: x is not 0 where the mask holds", None)
+    return x
+
+
 def static_assert(ctx: Context, condition: object, message: object) -> None:
     """Fail the compilation unless the condition, known at compile time, holds."""
     if isinstance(condition, Tensor):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from deuteron.dtypes import DType, int1, int8
+from deuteron.dtypes import DType, int1, int8, int64, integer
+from deuteron.errors import CompilationError
 from deuteron.ir.types import Pointer
 from deuteron.lang.context import Context
-from deuteron.lang.semantic.casts import cast, to_tensor
+from deuteron.lang.semantic.casts import bitcast, cast, constant, to_tensor
 from deuteron.lang.semantic.shape import broadcast_together, common_shape, stretch
 from deuteron.lang.values import Operand, Tensor, describe
 
@@ -16,6 +17,8 @@ _STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 _EVICTION = ("", "evict_first", "evict_last", "evict_normal")
 _SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 _SCOPES = ("cta", "gpu", "sys")
+# What a locked exchange of one word takes: timeouts are counted in these.
+POLL_NS = 8
 
 
 # -- checks --------------------------------------------------------------------------------
@@ -227,13 +230,86 @@ def atomic_cas(
     address, type = _writable(ctx, "atomic_cas", pointer)
     attrs = _order_attrs(ctx, sem, scope)
     if type.pointee.bits < 16:
-        raise ctx.error(
-            f"atomic_cas is not defined on {type.pointee}",
-            expected="16, 32 or 64 bits",
-            got=f"a pointer to {type.pointee}",
-            remedy="keep the shared values in a 32-bit array",
-        )
+        raise _too_narrow(ctx, "atomic_cas", type.pointee)
     operands = [cast(ctx, to_tensor(ctx, side), type.pointee) for side in (expected, value)]
     _check_covers(ctx, "atomic_cas", address, *operands)
     stretched = (stretch(ctx, o, address.shape) for o in operands)
     return ctx.op("atomic_cas", address, *stretched, **attrs)
+
+
+def atomic_load(
+    ctx: Context, pointer: object, mask: Operand | None, sem: object, scope: object
+) -> Tensor:
+    """Memory read in one step, as an update that changes nothing."""
+    address, type = check_pointer(ctx, "atomic_load", pointer)
+    bits = type.pointee.bits
+    if bits < 16:
+        raise _too_narrow(ctx, "atomic_load", type.pointee)
+    word = integer(bits)
+    place = ctx.op("bitcast", address, to=Pointer(word))
+    if mask is None:
+        old = atomic_cas(ctx, place, 0, 0, sem or "acquire", scope)
+    else:
+        old = atomic_rmw(ctx, "or", place, 0, mask, sem or "acquire", scope)
+    return bitcast(ctx, old, type.pointee)
+
+
+def _too_narrow(ctx: Context, name: str, dtype: DType) -> CompilationError:
+    return ctx.error(
+        f"{name} is not defined on {dtype}",
+        expected="16, 32 or 64 bits",
+        got=f"a pointer to {dtype}",
+        remedy="keep the shared values in a 32-bit array",
+    )
+
+
+def atomic_poll(
+    ctx: Context,
+    pointer: object,
+    expected: Operand,
+    sem: object,
+    scope: object,
+    timeout_ns: Operand | None,
+) -> Tensor:
+    """Whether an integer became the expected one before the time was over."""
+    address, type = check_pointer(ctx, "atomic_poll", pointer)
+    value = to_tensor(ctx, expected)
+    if address.shape or value.shape or not type.pointee.is_int():
+        raise ctx.error(
+            "atomic_poll waits for one integer",
+            expected="a pointer to an integer, and a scalar",
+            got=f"{describe(address)} and {describe(value)}",
+            remedy="poll one place, and load the others after",
+        )
+    _choice(ctx, "sem", sem or "acquire", ("acquire", "relaxed"))
+    wanted = cast(ctx, value, type.pointee)
+    polls = _polls(ctx, timeout_ns)
+    b = ctx.builder
+    inits = [b.const(False, int1), b.const(0, int64)]
+    types = [v.type for v in inits]
+    seen, count = b.open(types)
+    again = b.op("not", seen)
+    if polls is not None:
+        again = b.op("and", again, b.op("lt", count, polls.handle))
+    condition = b.close([again])
+    _, count = b.open(types)
+    old = atomic_load(ctx, address, None, sem, scope)
+    found = b.op("eq", old.handle, wanted.handle)
+    body = b.close([found, b.op("add", count, b.const(1, int64))])
+    return Tensor(b.while_(inits, condition, body)[0])
+
+
+def _polls(ctx: Context, timeout_ns: Operand | None) -> Tensor | None:
+    """How often to look, at least once; None for ever."""
+    if timeout_ns is None:
+        return None
+    time = to_tensor(ctx, timeout_ns)
+    if time.shape or time.is_pointer or not time.number.is_int():
+        raise ctx.error(
+            "timeout_ns must be one integer",
+            expected="nanoseconds, as an integer scalar",
+            got=describe(time),
+            remedy="cast a float with .to(tl.int64)",
+        )
+    polls = ctx.op("idiv", cast(ctx, time, int64), constant(ctx, POLL_NS, int64))
+    return ctx.op("add", polls, constant(ctx, 1, int64))

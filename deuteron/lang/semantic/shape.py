@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 from typing import cast as typing_cast
 
 from deuteron.dtypes import DType
@@ -20,7 +19,7 @@ Shape = tuple[int, ...]
 
 # -- checks --------------------------------------------------------------------------------
 def check_shape(ctx: Context, shape: Sequence[object]) -> Shape:
-    """The shape as a tuple of ints: each a power of two, at most MAX_NUMEL elements in all."""
+    """The shape as a tuple of positive ints, at most MAX_NUMEL elements in all."""
     dims = [_check_dim(ctx, dim) for dim in shape]
     return _check_numel(ctx, tuple(dims))
 
@@ -33,14 +32,24 @@ def _check_dim(ctx: Context, dim: object) -> int:
             got=describe(dim),
             remedy=CONSTEXPR if isinstance(dim, Tensor) else "divide sizes with `//`",
         )
-    if dim <= 0 or dim & (dim - 1):
+    if dim <= 0:
         raise ctx.error(
-            "a dimension of a shape is not a power of two",
-            expected="1, 2, 4, 8, …",
+            "a dimension of a shape is not positive",
+            expected="1 or more",
             got=str(dim),
-            remedy="round up with next_power_of_2 and mask the lanes that are too many",
+            remedy="check how it is computed",
         )
+    check_length(ctx, dim)
     return dim
+
+
+def check_length(ctx: Context, length: int) -> None:
+    """Refuse what is no power of two in kernels that must stay Triton's."""
+    if length & (length - 1):
+        ctx.beyond_triton(
+            f"an axis of {length} elements",
+            "round up with next_power_of_2 and mask the lanes that are too many",
+        )
 
 
 def _check_numel(ctx: Context, shape: Shape) -> Shape:
@@ -124,13 +133,7 @@ def arange(ctx: Context, start: object, end: object) -> Tensor:
             remedy="start at 0, and add an int64",
         )
     length = last - first
-    if length & (length - 1):
-        raise ctx.error(
-            "the length of arange is not a power of two",
-            expected="end - start of 1, 2, 4, 8, …",
-            got=f"{length}",
-            remedy=f"use arange({first}, {first + (1 << length.bit_length())}) and a mask",
-        )
+    check_length(ctx, length)
     _check_numel(ctx, (length,))
     return ctx.op("arange", start=first, end=last)
 
@@ -298,14 +301,17 @@ def cat(ctx: Context, a: Tensor, b: Tensor, axis: object) -> Tensor:
     """One after the other along `axis`."""
     _check_same_element(ctx, "cat", a, b)
     place = check_axis(ctx, axis, len(a.shape), "dim")
-    if a.shape != b.shape:
+    rest = [(*t.shape[:place], *t.shape[place + 1 :]) for t in (a, b)]
+    if len(a.shape) != len(b.shape) or rest[0] != rest[1]:
         raise ctx.error(
-            "cat needs tiles of one shape",
-            expected=str(a.shape),
+            "cat needs tiles that differ in length along one axis at most",
+            expected=f"{a.shape}, of any length along axis {place}",
             got=str(b.shape),
-            remedy="dimensions stay powers of two only when both halves are equal",
+            remedy="stretch one of them with tl.broadcast_to, or reshape it",
         )
-    _check_numel(ctx, (2, *a.shape))
+    length = a.shape[place] + b.shape[place]
+    check_length(ctx, length)
+    _check_numel(ctx, (*a.shape[:place], length, *a.shape[place + 1 :]))
     return ctx.op("cat", a, b, axis=place)
 
 
@@ -321,38 +327,3 @@ def _check_same_element(ctx: Context, name: str, a: Tensor, b: Tensor) -> None:
                 else "load what pointers point to first, with tl.load"
             ),
         )
-
-
-def _subscript_text(item: object) -> str:
-    if isinstance(item, slice):
-        part = typing_cast(Any, item)
-        bounds: tuple[object, object] = (part.start, part.stop)
-        return ":".join("" if bound is None else describe(bound) for bound in bounds)
-    return "..." if item is Ellipsis else describe(item)
-
-
-def subscript(ctx: Context, x: Tensor, items: Sequence[object]) -> Tensor:
-    """`x[:, None]`: each `:` keeps an axis, each None inserts one, … keeps the rest."""
-    kept = sum(isinstance(item, slice) for item in items)
-    expanded: list[object] = []
-    for item in items:
-        expanded += [slice(None)] * (len(x.shape) - kept) if item is Ellipsis else [item]
-    supported = all(item is None or item == slice(None) for item in expanded)
-    if not supported:
-        raise ctx.error(
-            "a tile cannot be indexed by element or range",
-            expected="`:`, `...` and None in the brackets",
-            got=", ".join(map(_subscript_text, items)),
-            remedy="load the part from memory, or select it with tl.where and a reduction",
-        )
-    if sum(item is not None for item in expanded) > len(x.shape):
-        raise ctx.error(
-            "too many axes in the brackets",
-            expected=f"{len(x.shape)} of `:`",
-            got=str(sum(item is not None for item in expanded)),
-            remedy="insert axes with None",
-        )
-    for place, item in enumerate(expanded):
-        if item is None:
-            x = expand_dims(ctx, x, place)
-    return x

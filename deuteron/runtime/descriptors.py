@@ -1,0 +1,108 @@
+"""Tensor descriptors made on the host: an array and the blocks a kernel takes it by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deuteron.errors import LaunchError
+from deuteron.runtime.arrays import TensorWrapper, describe_array
+
+MAX_RANK = 5
+PADDINGS = ("zero", "nan")
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorKind:
+    """What of a descriptor a kernel is compiled for: the shape of its blocks, and the padding."""
+
+    block_shape: tuple[int, ...]
+    padding: str
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False)
+class TensorDescriptor:
+    """An argument for kernels that read and write an array by blocks.
+
+    `base` is an array (NumPy, torch); `shape` and `strides` count its elements, the last stride is
+    1; `padding`, "zero" or "nan", is what elements outside of it read as.  Raises LaunchError when
+    these do not fit together.
+    """
+
+    base: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str
+    round_f32_to_tf32: bool
+
+    def __init__(
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
+    ) -> None:
+        fields = {
+            "base": base,
+            "shape": tuple(shape),
+            "strides": tuple(strides),
+            "block_shape": tuple(block_shape),
+            "padding": padding,
+            "round_f32_to_tf32": round_f32_to_tf32,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
+        rank = len(self.block_shape)
+        if not (len(self.shape) == len(self.strides) == rank and 1 <= rank <= MAX_RANK):
+            raise _error(
+                f"shape, strides and block_shape of one length, 1 to {MAX_RANK}",
+                f"{len(self.shape)}, {len(self.strides)} and {rank} values",
+                "give one number an axis",
+            )
+        if self.strides[-1] != 1:
+            raise _error(
+                "a last stride of 1",
+                f"strides {self.strides}",
+                "make the array contiguous along its last axis",
+            )
+        if self.padding not in PADDINGS:
+            raise _error('padding "zero" or "nan"', repr(self.padding), "leave it out for zeros")
+
+    @classmethod
+    def from_tensor(
+        cls, tensor: Any, block_shape: Sequence[int], padding: str = "zero"
+    ) -> TensorDescriptor:
+        """The descriptor of a whole array."""
+        array = describe_array(tensor, "TensorDescriptor")
+        if array is None:
+            kind = type(tensor).__name__
+            raise _error("an array (NumPy, torch, DLPack)", kind, "pass the array itself")
+        owner = tensor.base if isinstance(tensor, TensorWrapper) else tensor
+        is_torch = hasattr(owner, "stride")
+        steps: Sequence[int] = owner.stride() if is_torch else _element_strides(owner)
+        return cls(tensor, tuple(tensor.shape), steps, block_shape, padding)
+
+    @property
+    def kind(self) -> DescriptorKind:
+        """What a kernel is compiled for."""
+        return DescriptorKind(self.block_shape, self.padding)
+
+
+def _element_strides(array: Any) -> tuple[int, ...]:
+    return tuple(stride // array.itemsize for stride in array.strides)
+
+
+def _error(expected: str, got: str, remedy: str) -> LaunchError:
+    return LaunchError(
+        "TensorDescriptor: the arguments do not describe blocks of an array\n"
+        f"  expected: {expected}\n"
+        f"  got:      {got}\n"
+        f"  remedy:   {remedy}"
+    )
