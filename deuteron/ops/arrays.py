@@ -52,6 +52,11 @@ def on_gpu(array: Array) -> bool:
     return getattr(getattr(array, "device", None), "type", "cpu") == "cuda"
 
 
+def row_warps(block: int) -> int:
+    """How many warps a GPU should give a program that holds a row of `block` elements."""
+    return max(1, min(8, block // 256))
+
+
 def empty(like: Array, shape: Sequence[int]) -> Array:
     """An uninitialised array of that shape, of the library and dtype of `like`."""
     if isinstance(like, dn.TensorWrapper):

@@ -14,7 +14,7 @@ from deuteron.ops.arrays import Array, empty_like, on_gpu, require_contiguous, r
 MAX_BLOCK_M = 256
 BLOCK_N = 128
 GPU_MAX_BLOCK_M = 128
-GPU_BLOCK_N = 64
+GPU_BLOCK_N = 128
 LOG2_E = 1.4426950408889634
 
 
@@ -90,6 +90,6 @@ def attention(
     attention_kernel[(cdiv(n_queries, block_m), heads)](
         q, k, v, out, n_queries, n_keys, factor * LOG2_E,
         CAUSAL=causal, BLOCK_M=block_m, BLOCK_N=block_n, D=head_size,
-        num_warps=8 if block_m > 64 else 4,
+        num_warps=8 if block_m > 64 else 4, num_stages=2,
     )  # fmt: skip
     return out

@@ -4,10 +4,11 @@ from typing import no_type_check
 
 import deuteron.language as tl
 from deuteron import cdiv, jit
-from deuteron.ops.arrays import Array, empty_like, require_contiguous, require_shape, size
+from deuteron.ops.arrays import Array, empty_like, on_gpu, require_contiguous, require_shape, size
 
 # Large enough that handing out blocks costs nothing, small enough that all threads get some.
 BLOCK = 16384
+GPU_BLOCK = 1024
 
 
 @jit
@@ -28,5 +29,6 @@ def add(x: Array, y: Array, out: Array | None = None) -> Array:
         require_shape("add", name, array, x.shape)
         require_contiguous("add", name, array)
     n = size(x)
-    add_kernel[(cdiv(n, BLOCK),)](x, y, out, n, BLOCK=BLOCK)
+    block = GPU_BLOCK if on_gpu(x) else BLOCK
+    add_kernel[(cdiv(n, block),)](x, y, out, n, BLOCK=block)
     return out

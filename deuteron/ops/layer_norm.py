@@ -4,7 +4,14 @@ from typing import no_type_check
 
 import deuteron.language as tl
 from deuteron import jit, next_power_of_2
-from deuteron.ops.arrays import Array, empty_like, require_contiguous, require_shape, size
+from deuteron.ops.arrays import (
+    Array,
+    empty_like,
+    require_contiguous,
+    require_shape,
+    row_warps,
+    size,
+)
 
 
 @jit
@@ -41,5 +48,7 @@ def layer_norm(
         require_contiguous("layer_norm", name, array)
     rows = size(x) // max(1, n_cols)
     block = next_power_of_2(n_cols)
-    layer_norm_kernel[(rows,)](x, weight, bias, out, n_cols, eps, BLOCK=block)
+    layer_norm_kernel[(rows,)](
+        x, weight, bias, out, n_cols, eps, BLOCK=block, num_warps=row_warps(block)
+    )
     return out

@@ -39,8 +39,8 @@ BLOCKS_BF16 = (
 )
 # On a GPU the accumulators lie in registers, so that blocks are smaller than a CPU's.
 BLOCKS_GPU = (
-    Blocks(128, 256, 64, num_warps=8, num_stages=4),
-    Blocks(128, 128, 64, num_warps=4, num_stages=4),
+    Blocks(128, 256, 64, num_warps=8, num_stages=3),
+    Blocks(128, 128, 64, num_warps=4, num_stages=3),
     Blocks(64, 64, 64),
     Blocks(32, 32, 32),
 )

@@ -4,7 +4,14 @@ from typing import no_type_check
 
 import deuteron.language as tl
 from deuteron import jit, next_power_of_2
-from deuteron.ops.arrays import Array, empty_like, require_contiguous, require_shape, size
+from deuteron.ops.arrays import (
+    Array,
+    empty_like,
+    require_contiguous,
+    require_shape,
+    row_warps,
+    size,
+)
 
 
 @jit
@@ -28,5 +35,6 @@ def softmax(x: Array, out: Array | None = None) -> Array:
     require_contiguous("softmax", "out", out)
     n_cols = x.shape[-1]
     rows = size(x) // max(1, n_cols)
-    softmax_kernel[(rows,)](x, out, n_cols, BLOCK=next_power_of_2(n_cols))
+    block = next_power_of_2(n_cols)
+    softmax_kernel[(rows,)](x, out, n_cols, BLOCK=block, num_warps=row_warps(block))
     return out

@@ -89,7 +89,8 @@ def _printable(tiles: Tiles, value: Value, val: Val, as_hex: bool) -> tuple[str,
     if dtype.is_floating():
         return "%f", convert(b, val, dtype, float64)
     if as_hex:
-        return f"0x%0{max(1, dtype.bits // 4)}llx", convert(b, val, dtype, uint64)
+        bits = val if dtype.bits == 64 else b.convert("zext", val, "i64")
+        return f"0x%0{max(1, dtype.bits // 4)}llx", bits
     if dtype.is_int_signed():
         return "%lld", convert(b, val, dtype, int64)
     return "%llu", convert(b, val, dtype, uint64)
