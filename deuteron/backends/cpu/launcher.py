@@ -137,8 +137,9 @@ class FastPath:
             for index, param in zip(indices, kernel.info.params, strict=True)
         ]
         pace = ctypes.addressof(kernel.pace)
+        info = kernel.info
         head = RECORD.mirror(
-            kernel.address, kernel.info.scratch_bytes, pace, id(result), len(slots)
+            kernel.address, info.scratch_bytes, info.store_bytes, pace, id(result), len(slots)
         )
         self._kept.append((kernel, result, keep))
         self._records[key] = bytes(head) + struct.pack(f"={len(slots)}q", *slots)
@@ -163,7 +164,10 @@ def launch(kernel: LoadedKernel, grid: tuple[int, int, int], values: Sequence[in
     if programs:
         buffer = ctypes.create_string_buffer(block, len(block))
         address = ctypes.addressof(buffer)
-        pool().run(kernel.address, address, programs, kernel.info.scratch_bytes, kernel.pace)
+        info = kernel.info
+        pool().run(
+            kernel.address, address, programs, info.scratch_bytes, kernel.pace, info.store_bytes
+        )
     if control[0]:
         raise_failure(kernel.info, 0, bytes(control))
 

@@ -29,8 +29,8 @@ KERNEL = Struct(
 RECORD = Struct(
     "Record",
     {
-        "code": "ptr", "scratch_bytes": "i64", "pace": "ptr", "result": "ptr", "slot_count": "i64",
-        "slots": "[0 x i64]",
+        "code": "ptr", "scratch_bytes": "i64", "store_bytes": "i64", "pace": "ptr", "result": "ptr",
+        "slot_count": "i64", "slots": "[0 x i64]",
     },
 )  # fmt: skip
 LAUNCHER_STRUCTS = (PARAM, KERNEL, RECORD)
@@ -345,6 +345,7 @@ define internal ptr @run_record(ptr %kernel, ptr %owner, ptr %record, ptr %value
 entry:
   %code = get Record.code %record
   %scratch_bytes = get Record.scratch_bytes %record
+  %store_bytes = get Record.store_bytes %record
   %pace = get Record.pace %record
   %result = get Record.result %record
   %slots = get Record.slot_count %record
@@ -365,7 +366,7 @@ prepare:
   call void @pack(ptr %record, ptr %values, ptr %block)
   %pool = get Kernel.pool %kernel
   %status = call i32 @pool_run(ptr %pool, ptr %code, ptr %block, i64 %programs,
-                               i64 %scratch_bytes, ptr %pace)
+                               i64 %scratch_bytes, i64 %store_bytes, ptr %pace)
   %failed = load i64, ptr %control
   %status64 = zext i32 %status to i64
   %trouble = or i64 %failed, %status64

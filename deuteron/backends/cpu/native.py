@@ -87,7 +87,7 @@ class Code:
     """
 
     bind_grid: Callable[[bytes, object, object], Callable[..., Any]]
-    pool_run: Callable[[int, int, int, int, int, int], int]
+    pool_run: Callable[[int, int, int, int, int, int, int], int]
     pool_worker: Callable[[int, int, int], int]
     pool_wake: Callable[[int, int], None]
     pool_set_threads: Callable[[int, int], int]
@@ -124,7 +124,7 @@ def load_code(machine: str, futex: bool) -> Code:
     _KEEP.extend([definition, binder])
     return Code(
         _builtin(binder),
-        PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p)(
+        PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p)(
             address["pool_run"]
         ),
         CFUNCTYPE(c_int32, c_void_p, c_int32, c_int32)(address["pool_worker"]),
