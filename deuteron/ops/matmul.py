@@ -19,24 +19,25 @@ class Blocks:
     num_stages: int = 3
 
 
-# From large to small.  A large block amortises packing and fits the level-2 cache; a small one
-# still gives every thread work when the product is small.  A narrow BLOCK_K keeps the rows of the
-# next tiles, which lie a whole row of the matrix apart, from falling into the same cache sets.
+# From large to small.  The three tiles of a large block, and the next two, fit the level-2 cache,
+# to which they come from memory less often than small ones; a small block still gives every thread
+# work when the product is small.
 BLOCKS = (
-    Blocks(256, 512, 64),
-    Blocks(128, 256, 64),
-    Blocks(64, 64, 64),
-    Blocks(32, 32, 32),
-)
-# For bfloat16, whose dot may take a tenth of the time, so that copying counts for more.
-BLOCKS_BF16 = (
-    Blocks(512, 512, 256),
-    Blocks(256, 512, 256),
-    Blocks(256, 256, 256),
+    Blocks(256, 256, 128),
     Blocks(128, 128, 128),
     Blocks(64, 64, 64),
     Blocks(32, 32, 32),
 )
+# For bfloat16, whose dot may take a tenth of the time, so that moving tiles counts for more.
+BLOCKS_BF16 = (
+    Blocks(256, 512, 256),
+    Blocks(256, 256, 256),
+    Blocks(128, 128, 256),
+    Blocks(64, 64, 64),
+    Blocks(32, 32, 32),
+)
+# With fewer programs a tile is packed more often than it pays: each is used in four at best.
+LEAST_PROGRAMS = 16
 # On a GPU the accumulators lie in registers, so that blocks are smaller than a CPU's.
 BLOCKS_GPU = (
     Blocks(128, 256, 64, num_warps=8, num_stages=3),
@@ -87,7 +88,7 @@ def matmul_kernel(
 def choose_blocks(m: int, n: int, threads: int, table: tuple[Blocks, ...] = BLOCKS) -> Blocks:
     """The largest blocks that give each thread two tiles, so that none waits long for the last."""
     for blocks in table:
-        if cdiv(m, blocks.m) * cdiv(n, blocks.n) >= 2 * threads:
+        if cdiv(m, blocks.m) * cdiv(n, blocks.n) >= max(2 * threads, LEAST_PROGRAMS):
             return blocks
     return table[-1]
 

@@ -165,5 +165,5 @@ def test_a_refused_tile_is_shown_in_the_source() -> None:
     text = str(caught.value)
     assert "test_ptx.py" in text
     assert "rows = tl.broadcast_to(x[None, :], (3, N))" in text
-    for part in ("power of two", "got:      3", "remedy"):
+    for part in ("powers of two", "got:      3", "remedy"):
         assert part in text

@@ -67,7 +67,9 @@ class InterpRunner:
         self.printed = stdout.getvalue().splitlines()
 
 
-KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+KERNEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
+)
 GUARD_BYTES = 256
 GARBAGE = 0xA5
 
@@ -134,12 +136,15 @@ class CpuRunner:
         block = head + b"".join(map(partial(_slot, places), function.params, args))
         slots = np.frombuffer(block, np.int64).copy()
         total, stdout = math.prod(grid), io.StringIO()
+        store = Arena(info.store_bytes)
+        store.inside[:8] = 0  # a launch begins
         cuts = [total * i // self.chunks for i in range(self.chunks + 1)]
         for begin, end in pairwise(cuts):
             scratch = Arena(info.scratch_bytes)
             with contextlib.redirect_stdout(stdout):
-                kernel(slots.ctypes.data, begin, end, scratch.address)
+                kernel(slots.ctypes.data, begin, end, scratch.address, store.address)
             scratch.check("its scratch")
+            store.check("its store")
         places.take_back()
         self.printed = stdout.getvalue().splitlines()
         if control[0]:

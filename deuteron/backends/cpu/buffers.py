@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
+from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import elem_bytes, storage_elem
 from deuteron.ir import Type
 
@@ -21,17 +22,21 @@ LINE_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A tile in the arena: byte offset, LLVM element type, stride of each axis in elements."""
+    """A tile in memory: byte offset, LLVM element type, stride of each axis in elements.
+
+    It lies in the arena, or from the address `base` on.
+    """
 
     offset: int
     elem: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    base: Placed | None = None
 
     def strided(self, shape: tuple[int, ...], strides: tuple[int, ...], start: int = 0) -> Buffer:
         """Another view of the same memory, `start` elements in."""
         offset = self.offset + start * elem_bytes(self.elem)
-        return Buffer(offset, self.elem, shape, strides)
+        return Buffer(offset, self.elem, shape, strides, self.base)
 
     @property
     def is_linear(self) -> bool:

@@ -53,6 +53,7 @@ def compile_function(function: Function, target: CpuTarget | None = None) -> Ker
     info = KernelInfo(
         name=function.name,
         scratch_bytes=emitted.scratch_bytes,
+        store_bytes=emitted.store_bytes,
         params=parameters(function),
         print_sites=tuple(emitted.sites.prints),
         assert_sites=tuple(emitted.sites.asserts),

@@ -173,10 +173,12 @@ def plan_dot(
     steps = -(-k // pack)
     mr, nr = choose_block(target, acc.bits, (m, n), steps, spare_registers)
     lda = row_pitch(round_up(k, pack), elem_bytes(elem))
+    ldc = round_up(n, nr)
     if compute is Compute.BF16_TILES:
         mr, nr = 2 * TILE_ROWS, TILE_ROWS * (2 if n % (2 * TILE_ROWS) == 0 else 1)
         # The 16 rows of a tile are read at once: a line more sets them apart in the cache.
         lda += TILE_K
+        ldc = row_pitch(n, acc.storage_bytes)
     return DotPlan(
         target=target,
         a_dtype=a_dtype,
@@ -193,7 +195,7 @@ def plan_dot(
         nr=nr,
         a_bias=128 if compute is Compute.I8_QUADS and a_dtype is int8 else 0,
         lda=lda,
-        ldc=round_up(n, nr),
+        ldc=ldc,
     )
 
 

@@ -1,7 +1,7 @@
 """Writes a planned function as LLVM IR: parameters, programs, control flow, dots.
 
 The function written follows the launch convention: it runs the programs `begin .. end` of a grid,
-one after the other, in the arena it is given.
+one after the other, in the arena it is given and with the tile store it is given.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from deuteron.backends.cpu.buffers import Arena
 from deuteron.backends.cpu.chunks import Chunks
 from deuteron.backends.cpu.dot_plan import Compute
+from deuteron.backends.cpu.first_turns import begins_accumulator
 from deuteron.backends.cpu.index import ZERO, Coord, Index
 from deuteron.backends.cpu.lookahead import next_tiles
 from deuteron.backends.cpu.microkernel import emit_dot
@@ -22,6 +23,7 @@ from deuteron.backends.cpu.prefetch import PrefetchRows
 from deuteron.backends.cpu.scans import Scans
 from deuteron.backends.cpu.singles import Singles, Sites
 from deuteron.backends.cpu.steps import Group, Pack, Single
+from deuteron.backends.cpu.tile_store import STORE, TileStore
 from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
 from deuteron.backends.llvm.levels import Levels, Placed
 from deuteron.backends.llvm.registers import storage_elem, to_register
@@ -32,8 +34,6 @@ from deuteron.passes.simplify import constant_of
 
 FIRST_ARGUMENT_SLOT = 4
 CONTROL_SLOT = 3
-# Accumulators up to this many elements leave the memory system time to prefetch beside AMX.
-SMALL_TILES = 128 * 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Emitted:
 
     text: str
     scratch_bytes: int
+    store_bytes: int
     sites: Sites
 
 
@@ -60,7 +61,8 @@ class _Emitter:
         self.grid = [self._slot(i, I64) for i in range(3)]
         self.control = self._slot(CONTROL_SLOT, PTR)
         programs = self.b.mul(self.b.mul(self.grid[0], self.grid[1]), self.grid[2])
-        self.nests = Nests(plan, self.chunks, self.arena, programs)
+        self.store = TileStore(self.b, plan)
+        self.nests = Nests(plan, self.chunks, self.arena, self.store, programs)
         self.scans = Scans(self.nests)
         self.singles = Singles(self.nests, self.control, lambda: self.program)
         # The ids of the program now being written, and the loops around the present place.
@@ -73,9 +75,11 @@ class _Emitter:
         for i, param in enumerate(function.params):
             val = self._argument(FIRST_ARGUMENT_SLOT + i, param.type)
             self.chunks.scalars[param] = Placed(val)
+        self.store.open(self.chunks.scalars)
         self._programs(function.body)
         self.b.do("ret void")
-        return Emitted(self._module(function.name), self.arena.size, self.singles.sites)
+        text = self._module(function.name)
+        return Emitted(text, self.arena.size, self.store.size, self.singles.sites)
 
     def _slot(self, number: int, type: LType) -> Val:
         address = self.b.gep("i64", Val("%args", PTR), number)
@@ -97,13 +101,14 @@ class _Emitter:
         attrs = f"nounwind {self.plan.target.function_attrs}"
         head = (
             f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end, "
-            f"ptr noalias %scratch) #0 {{"
+            f"ptr noalias %scratch, ptr noalias {STORE}) #0 {{"
         )
         body = "\n".join(self.b.code.lines)
         declares = "\n".join(self.b.declares.values())
         constants = "".join(f"@{n} = {text}\n" for n, text in self.b.globals.items())
         tail = f"attributes #0 = {{ {attrs} }}\n!0 = !{{i32 1}}\n"
-        return f"{constants}{head}\nentry:\n{body}\n}}\n\n{declares}\n\n{tail}"
+        functions = self.store.functions
+        return f"{functions}{constants}{head}\nentry:\n{body}\n}}\n\n{declares}\n\n{tail}"
 
     def _programs(self, body: Block) -> None:
         """The loop over program ids."""
@@ -193,15 +198,17 @@ class _Emitter:
     def _for(self, node: For) -> None:
         b = self.b
         lower, upper, step = (self._value(v) for v in (node.lower, node.upper, node.step))
+        for assign in self.plan.begun.get(node, ()):
+            self.nests.new_buffer(assign.home)
         self._share_homes(node.body.args[1:], node.results)
         signed = "s" if node.lower.type.dtype.is_int_signed() else "u"
         known_step = constant_of(node.step)
 
-        def header(carried: list[Val]) -> Val:
-            up = b.icmp(f"{signed}lt", carried[0], upper)
+        def goes_on(index: Val) -> Val:
+            up = b.icmp(f"{signed}lt", index, upper)
             if known_step is not None and known_step > 0:
                 return up
-            down = b.icmp(f"{signed}gt", carried[0], upper)
+            down = b.icmp(f"{signed}gt", index, upper)
             if known_step is not None:
                 return down
             return b.select(b.icmp("sgt", step, b.const(0, step.type)), up, down)
@@ -215,8 +222,23 @@ class _Emitter:
             self.loops.pop()
             return [b.add(carried[0], step), *after]
 
-        final = self.levels.guarded([lower, *self._scalars(node.inits)], header, body)
+        self._zero_without_turns(node, goes_on(lower))
+        start = [lower, *self._scalars(node.inits)]
+        final = self.levels.guarded(start, lambda carried: goes_on(carried[0]), body)
         self._bind(node.results, final[1:])
+
+    def _zero_without_turns(self, node: For, runs: Val) -> None:
+        """Write the zeros that accumulators keep when a loop that would begin them has no turn."""
+        assigns = self.plan.begun.get(node)
+        if not assigns:
+            return
+
+        def zero() -> list[Val]:
+            for assign in assigns:
+                self.nests.write(Group(assign.shape, [assign], len(assign.shape) - 1))
+            return []
+
+        self.levels.branch(runs, list[Val], zero)
 
     def _while(self, node: While) -> None:
         self._share_homes(node.condition.args, node.results)
@@ -257,15 +279,15 @@ class _Emitter:
     def _dot(self, node: Op, in_place: Value | None) -> None:
         plan = self.plan.dots[node]
         a, b, acc = node.operands
-        zero = constant_of(acc) == 0
+        zero = self._begins(node) or constant_of(acc) == 0
         if in_place is not None:
             target = self.chunks.buffers[in_place]
         else:
             target = self.nests.tile(node.result)
             if not zero:
                 self.nests.copy([(acc, target)], acc.type.rank - 1)
-        ahead = self._next_tiles(node)
         packs = (Pack(a, plan, "a"), Pack(b, plan, "b"))
+        ahead = self._next_tiles(node, packs)
         left, right = (self.nests.packs[pack.value, pack.layout] for pack in packs)
 
         def one(batch: tuple[Coord, ...]) -> None:
@@ -273,19 +295,28 @@ class _Emitter:
             places = [
                 self.chunks.memory.buffer_address(t, start).val for t in (left, right, target)
             ]
-            if plan.compute is not Compute.BF16_TILES:
-                emit_dot(self.b, plan, *places, zero_init=zero, prefetch=ahead)
-                return
-            # Prefetch would take the line buffers that large tiles come in by.
-            ahead_of_tiles = ahead if plan.m * plan.n <= SMALL_TILES else []
-            emit_dot_amx(self.b, plan, *places, zero_init=zero, prefetch=ahead_of_tiles)
+            write = emit_dot_amx if plan.compute is Compute.BF16_TILES else emit_dot
+            write(self.b, plan, *places, zero_init=zero, prefetch=ahead)
 
         with self.levels.scope():
             self.nests.over_batch(a.type.shape, one)
         self.chunks.buffers[node.result] = target
 
-    def _next_tiles(self, dot: Op) -> list[PrefetchRows]:
+    def _begins(self, dot: Op) -> Val | None:
+        """Whether this turn of the loop is the one that begins the dot's accumulator (an i1)."""
+        loop = self.loops[-1] if self.loops else None
+        if loop is None or not begins_accumulator(self.plan, loop, dot):
+            return None
+        index, first = (self.chunks.scalar(v).val for v in (loop.body.args[0], loop.lower))
+        return self.b.icmp("eq", index, first)
+
+    def _next_tiles(self, dot: Op, packs: Sequence[Pack]) -> list[PrefetchRows]:
         """What to prefetch while a dot computes: its operands of the loop's next turn."""
         if not self.loops or dot not in self.loops[-1].body.nodes:
             return []
-        return next_tiles(self.plan, self.chunks, self.loops[-1], dot)
+        ahead = next_tiles(self.plan, self.chunks, self.loops[-1], dot)
+        for pack in packs:
+            kept = self.nests.kept.get((pack.value, pack.layout))
+            if kept is not None and pack.value in ahead:
+                ahead[pack.value] = kept.next_tile(self.b, pack, ahead[pack.value])
+        return list(ahead.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from deuteron.backends.cpu.steps import (
     Step,
     Store,
 )
+from deuteron.backends.cpu.tile_store import keys_of
 from deuteron.ir import OPS, Effect, For, If, Op, Reduce, Scan, Value, While, walk
 from deuteron.ir.nodes import Block, Node, node_blocks
 
@@ -46,6 +48,7 @@ class Grouper:
             for value, side in zip(op.operands[:2], ("a", "b"), strict=True):
                 wanted = packs.setdefault(value, [])
                 pack = Pack(value, plan, side)
+                pack.keys = keys_of(self.p, pack)
                 if all(pack.layout != w.layout for w in wanted):
                     wanted.append(pack)
         return packs
@@ -68,7 +71,7 @@ class Grouper:
 
     def _pack(self, value: Value) -> None:
         for pack in self.packs.get(value, ()):
-            self._add(Pack(value, pack.plan, pack.side))
+            self._add(replace(pack))
 
     def _node(self, node: Node) -> None:
         match node:
@@ -126,6 +129,8 @@ class Grouper:
             self.made[value] = at
 
     def _joinable(self, sink: Sink, fresh: Group) -> int | None:
+        if fresh.kept_pack is not None:
+            return None
         sources = self._sources(sink)
         for at in range(len(self.steps) - 1, -1, -1):
             step = self.steps[at]
@@ -139,6 +144,8 @@ class Grouper:
 
     def _fits(self, group: Group, fresh: Group, sources: dict[Value, bool], at: int) -> bool:
         if (group.shape, group.axis, group.rows) != (fresh.shape, fresh.axis, fresh.rows):
+            return False
+        if group.kept_pack is not None:
             return False
         if fresh.folded is not None and group.folded not in (None, fresh.folded):
             return False

@@ -83,9 +83,4 @@ class _Marker:
         return kept and self.plan.block_of.get(op) is self.block
 
     def _read_after(self, at: int, value: Value) -> bool:
-        return any(self._reads(step, value) for step in self.steps[at + 1 :])
-
-    def _reads(self, step: Step, value: Value) -> bool:
-        if isinstance(step, Group):
-            return any(value in self.demand.sources_of(s.inputs) for s in step.sinks)
-        return value in self.demand.node_sources(step.node)
+        return any(self.plan.reads(step, value) for step in self.steps[at + 1 :])

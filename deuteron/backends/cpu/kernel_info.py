@@ -48,7 +48,9 @@ class AssertSite:
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """A compiled kernel's description.  `scratch_bytes` are per thread.
+    """A compiled kernel's description.  `scratch_bytes` and `store_bytes` are per thread.
+
+    The tile store is a wish: a kernel runs without one.
 
     Sites are numbered by their place in the tuples: `deuteron_print` gets that number, the control
     block that number plus one.  `ir` is the optimised tile IR's text.
@@ -59,6 +61,7 @@ class KernelInfo:
     params: tuple[ParamInfo, ...]
     print_sites: tuple[PrintSite, ...] = ()
     assert_sites: tuple[AssertSite, ...] = ()
+    store_bytes: int = 0
     target: str = ""
     ir: str = ""
     llvm: str = ""

@@ -91,7 +91,8 @@ class LoadedKernel:
     def entry(self) -> Entry:
         """How machine code runs it."""
         pace = ctypes.addressof(self.pace)
-        told = POOL_LAUNCH.mirror(self.address, self.info.scratch_bytes, pace)
+        info = self.info
+        told = POOL_LAUNCH.mirror(self.address, info.scratch_bytes, info.store_bytes, pace)
         return Entry(native.code().run_on_pool, told, self.info.params)
 
 
@@ -180,7 +181,10 @@ def launch(kernel: LoadedKernel, grid: tuple[int, int, int], values: Sequence[in
     if programs:
         buffer = ctypes.create_string_buffer(block, len(block))
         address = ctypes.addressof(buffer)
-        pool().run(kernel.address, address, programs, kernel.info.scratch_bytes, kernel.pace)
+        info = kernel.info
+        pool().run(
+            kernel.address, address, programs, info.scratch_bytes, kernel.pace, info.store_bytes
+        )
     if control[0]:
         raise_failure(kernel.info, 0, bytes(control))
 

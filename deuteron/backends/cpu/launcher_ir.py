@@ -32,7 +32,9 @@ RECORD = Struct(
     {"run": "ptr", "launch": "ptr", "result": "ptr", "slot_count": "i64", "slots": "[0 x i64]"},
 )
 # A kernel of this machine: what `run_on_pool` needs to know.
-POOL_LAUNCH = Struct("PoolLaunch", {"code": "ptr", "scratch_bytes": "i64", "pace": "ptr"})
+POOL_LAUNCH = Struct(
+    "PoolLaunch", {"code": "ptr", "scratch_bytes": "i64", "store_bytes": "i64", "pace": "ptr"}
+)
 LAUNCHER_STRUCTS = (PARAM, KERNEL, RECORD, POOL_LAUNCH)
 
 
@@ -347,6 +349,7 @@ entry:
   %launch = get Record.launch %record
   %code = get PoolLaunch.code %launch
   %scratch_bytes = get PoolLaunch.scratch_bytes %launch
+  %store_bytes = get PoolLaunch.store_bytes %launch
   %pace = get PoolLaunch.pace %launch
   %result = get Record.result %record
   %slots = get Record.slot_count %record
@@ -368,7 +371,7 @@ prepare:
   call void @pack(ptr %record, ptr %values, ptr %slot4)
   %pool = get Kernel.pool %kernel
   %status = call i32 @pool_run(ptr %pool, ptr %code, ptr %block, i64 %programs,
-                               i64 %scratch_bytes, ptr %pace)
+                               i64 %scratch_bytes, i64 %store_bytes, ptr %pace)
   %failed = load i64, ptr %control
   %status64 = zext i32 %status to i64
   %trouble = or i64 %failed, %status64

@@ -17,20 +17,16 @@ from deuteron.backends.llvm.registers import elem_bytes, storage_elem
 from deuteron.ir import For, Op, Value
 
 
-def next_tiles(plan: Plan, chunks: Chunks, loop: For, dot: Op) -> list[PrefetchRows]:
-    """The tiles of memory that `dot`, in the body of `loop`, will be given in the next turn."""
-    loads = [load for load in map(_load_behind, dot.operands[:2]) if load is not None]
-    here = [load for load in loads if plan.block_of[load] is loop.body]
+def next_tiles(plan: Plan, chunks: Chunks, loop: For, dot: Op) -> dict[Value, PrefetchRows]:
+    """Where `dot`, in the body of `loop`, will be given its operands from in the next turn."""
+    loads = {operand: _load_behind(operand) for operand in dot.operands[:2]}
+    here = {o: load for o, load in loads.items() if load and plan.block_of[load] is loop.body}
     following = _next_variables(plan, chunks, loop)
     if not here or following is None:
-        return []
-    tiles: list[PrefetchRows] = []
+        return {}
     with chunks.assuming(following):
-        for load in here:
-            tile = _rows_of(plan, chunks, load)
-            if tile is not None:
-                tiles.append(tile)
-    return tiles
+        rows = {operand: _rows_of(plan, chunks, load) for operand, load in here.items()}
+    return {operand: tile for operand, tile in rows.items() if tile is not None}
 
 
 def _load_behind(operand: Value) -> Op | None:

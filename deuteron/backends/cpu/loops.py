@@ -9,6 +9,28 @@ from deuteron.backends.llvm.builder import I64, Builder, Val
 LoopBody = Callable[[Val, list[Val]], Sequence[Val]]
 
 
+def either(
+    b: Builder,
+    tag: str,
+    condition: Val,
+    then: Callable[[], Sequence[Val]],
+    otherwise: Callable[[], Sequence[Val]],
+) -> list[Val]:
+    """Emit both sides of a branch on an i1; returns what the side taken gives."""
+    labels = b.name(f"{tag}.then"), b.name(f"{tag}.else")
+    join = b.name(f"{tag}.join")
+    b.branch_if(condition, *labels)
+    sides: list[tuple[str, Sequence[Val]]] = []
+    for label, side in zip(labels, (then, otherwise), strict=True):
+        b.label(label)
+        values = side()
+        sides.append((b.code.block, values))
+        b.branch(join)
+    b.label(join)
+    (left, xs), (right, ys) = sides
+    return [b.phi(x.type, [(x, left), (y, right)]) for x, y in zip(xs, ys, strict=True)]
+
+
 def counted_loop(
     b: Builder,
     tag: str,

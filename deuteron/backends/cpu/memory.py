@@ -42,7 +42,7 @@ class Memory:
         """Where the first lane of a chunk of a buffer lies."""
         constant = buffer.offset
         size = elem_bytes(buffer.elem)
-        place = Placed(self.chunks.scratch)
+        place = buffer.base or Placed(self.chunks.scratch)
         for coord, stride in zip(index.coords, buffer.strides, strict=True):
             constant += coord.offset * stride * size
             if coord.base:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deuteron.backends.cpu.dot_plan import Compute, DotPlan
-from deuteron.backends.cpu.loops import counted_loop
+from deuteron.backends.cpu.loops import counted_loop, either
 from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
 from deuteron.backends.llvm.builder import I64, Builder, LType, Val
 from deuteron.backends.llvm.registers import elem_bytes
@@ -33,11 +33,12 @@ def emit_dot(
     b_ptr: Val,
     c_ptr: Val,
     *,
-    zero_init: bool,
+    zero_init: bool | Val,
     prefetch: Sequence[PrefetchRows] = (),
 ) -> None:
-    """Emit `C = A @ B` when `zero_init`, else `C += A @ B`; ends in a new basic block.
+    """Emit `C = A @ B` when `zero_init` (an i1 where it is not known yet), else `C += A @ B`.
 
+    Ends in a new basic block.
     The three pointers are 64-byte aligned scratch of `plan.a_bytes`, `b_bytes` and `c_bytes`.
     `prefetch` names tiles that are read soon after: best the next A and B at their source.
     """
@@ -80,7 +81,7 @@ class _Block:
     count: int
     prefetch: Sequence[PrefetchRows]
 
-    def emit(self, a: Val, panel: Val, c: Val, bias: list[Val], zero_init: bool) -> None:
+    def emit(self, a: Val, panel: Val, c: Val, bias: list[Val], zero_init: bool | Val) -> None:
         """Load C, walk K, store C."""
         vectors, vector_bytes = _vectors(self.plan), _vector_bytes(self.plan)
         row_bytes = self.plan.ldc * self.plan.acc.storage_bytes
@@ -89,16 +90,25 @@ class _Block:
             for row in range(self.rows)
             for q in range(vectors)
         ]
-        acc = _acc_type(self.plan)
-        if zero_init:
-            accs = [Val("zeroinitializer", acc)] * len(addresses)
-        else:
-            accs = [self.b.load(acc, pointer, vector_bytes) for pointer in addresses]
+        accs = self._initial(addresses, zero_init)
         if bias:
             accs = [self.b.sub(value, bias[i % vectors]) for i, value in enumerate(accs)]
         accs = self._walk_k(a, panel, accs)
         for pointer, value in zip(addresses, accs, strict=True):
             self.b.store(value, pointer, vector_bytes)
+
+    def _initial(self, addresses: Sequence[Val], zero_init: bool | Val) -> list[Val]:
+        acc, size = _acc_type(self.plan), _vector_bytes(self.plan)
+
+        def zeros() -> list[Val]:
+            return [Val("zeroinitializer", acc)] * len(addresses)
+
+        def loaded() -> list[Val]:
+            return [self.b.load(acc, pointer, size) for pointer in addresses]
+
+        if isinstance(zero_init, Val):
+            return either(self.b, "initial", zero_init, zeros, loaded)
+        return zeros() if zero_init else loaded()
 
     def _walk_k(self, a: Val, panel: Val, accs: list[Val]) -> list[Val]:
         steps = self.plan.k_padded // self.plan.pack

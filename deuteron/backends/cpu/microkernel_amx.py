@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deuteron.backends.cpu.dot_plan import TILE_K, TILE_ROWS, DotPlan
-from deuteron.backends.cpu.loops import counted_loop
+from deuteron.backends.cpu.loops import counted_loop, either
 from deuteron.backends.cpu.prefetch import PrefetchRows, emit_prefetch_share
 from deuteron.backends.llvm.builder import I8, I64, Builder, LType, Val
 from deuteron.backends.llvm.registers import elem_bytes
@@ -30,7 +30,7 @@ def emit_dot_amx(
     b_ptr: Val,
     c_ptr: Val,
     *,
-    zero_init: bool,
+    zero_init: bool | Val,
     prefetch: Sequence[PrefetchRows] = (),
 ) -> None:
     """Emit `C = A @ B` when `zero_init`, else `C += A @ B`, as `microkernel.emit_dot` does."""
@@ -82,19 +82,32 @@ class _Block:
     def columns(self) -> int:
         return self.plan.nr // TILE_ROWS
 
-    def emit(self, a: Val, panel: Val, c: Val, zero_init: bool) -> None:
+    def emit(self, a: Val, panel: Val, c: Val, zero_init: bool | Val) -> None:
         c_pitch = self.b.const(self.plan.ldc * self.plan.acc.storage_bytes, I64)
-        for r in range(self.rows):
-            for q in range(self.columns):
-                if zero_init:
-                    self._call("tilezero", [self._register(r, q)])
-                else:
-                    self._load(self._register(r, q), self._c_tile(c, r, q), c_pitch)
+        self._begin(c, c_pitch, zero_init)
         counted_loop(self.b, "k", self.plan.k // TILE_K, lambda i, _: self._step(i, a, panel))
         for r in range(self.rows):
             for q in range(self.columns):
                 tile = self._c_tile(c, r, q)
                 self._call("tilestored64", [self._register(r, q), tile, c_pitch])
+
+    def _begin(self, c: Val, c_pitch: Val, zero_init: bool | Val) -> None:
+        places = [(r, q) for r in range(self.rows) for q in range(self.columns)]
+
+        def zeros() -> list[Val]:
+            for place in places:
+                self._call("tilezero", [self._register(*place)])
+            return []
+
+        def loaded() -> list[Val]:
+            for place in places:
+                self._load(self._register(*place), self._c_tile(c, *place), c_pitch)
+            return []
+
+        if isinstance(zero_init, Val):
+            either(self.b, "initial", zero_init, zeros, loaded)
+        else:
+            (zeros if zero_init else loaded)()
 
     def _step(self, i: Val, a: Val, panel: Val) -> list[Val]:
         steps = self.plan.k // TILE_K

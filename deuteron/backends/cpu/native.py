@@ -94,7 +94,7 @@ class Code:
     bind_grid: Callable[[bytes, object, object], Callable[..., Any]]
     run_on_pool: int
     run_on_cuda: int
-    pool_run: Callable[[int, int, int, int, int, int], int]
+    pool_run: Callable[[int, int, int, int, int, int, int], int]
     pool_worker: Callable[[int, int, int], int]
     pool_wake: Callable[[int, int], None]
     pool_set_threads: Callable[[int, int], int]
@@ -133,7 +133,7 @@ def load_code(machine: str, futex: bool) -> Code:
         _builtin(binder),
         address["run_on_pool"],
         address["run_on_cuda"],
-        PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p)(
+        PYFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p)(
             address["pool_run"]
         ),
         CFUNCTYPE(c_int32, c_void_p, c_int32, c_int32)(address["pool_worker"]),

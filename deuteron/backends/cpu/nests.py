@@ -13,6 +13,7 @@ from deuteron.backends.cpu.masks import Extent, held_masks, is_linear
 from deuteron.backends.cpu.nest_body import NestBody, PackKey
 from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.steps import Assign, Fold, Group, Keep, Pack, Sink, Store
+from deuteron.backends.cpu.tile_store import KeptTile, TileStore
 from deuteron.backends.llvm.builder import I64, Val
 from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import elem_bytes
@@ -34,20 +35,27 @@ class Nests:
     operand of a dot lies.
     """
 
-    def __init__(self, plan: Plan, chunks: Chunks, arena: Arena, programs: Val) -> None:
+    def __init__(
+        self, plan: Plan, chunks: Chunks, arena: Arena, store: TileStore, programs: Val
+    ) -> None:
         self.plan = plan
         self.chunks = chunks
         self.arena = arena
+        self.store = store
         self.b = chunks.b
         self.levels = chunks.levels
         self.programs = programs
         self.packs: dict[PackKey, Buffer] = {}
+        self.kept: dict[PackKey, KeptTile] = {}
         # Where the sinks of the group now being written put their results.
         self._targets: dict[Sink, dict[Value, Buffer]] = {}
 
     # -- a group ----------------------------------------------------------------------------
     def write(self, group: Group) -> None:
         """Write the nest, then make what it gives known."""
+        if group.kept_pack is not None:
+            self._write_kept(group, group.kept_pack)
+            return
         for sink in group.sinks:
             self._allocate(sink)
         wanted = [s for s in group.sinks if not self._in_place_already(s)]
@@ -57,6 +65,24 @@ class Nests:
         with self.chunks.here():
             scalars = self._versions(group)
         self._publish(group, scalars)
+
+    def _write_kept(self, group: Group, pack: Pack) -> None:
+        """Pack an operand unless the tile store has the tile."""
+        spare = self._pack_buffer(pack)
+        origin = Index.origin(len(pack.shape))
+        spare_at = self.chunks.memory.buffer_address(spare, origin).val
+        keys = [self.chunks.scalar(key).val for key in pack.keys]
+        found = self.store.find(pack, keys, spare_at)
+        buffer = replace(spare, offset=0, base=Placed(found.place, self.levels.depth))
+        self.packs[pack.value, pack.layout] = buffer
+        self.kept[pack.value, pack.layout] = found
+
+        def fill() -> list[Val]:
+            with self.chunks.here():
+                self._clear_padding(pack, buffer)
+                return self._versions(group)
+
+        self.levels.branch(found.missing, fill, list[Val])
 
     def _allocate(self, sink: Sink) -> None:
         match sink:

@@ -16,6 +16,7 @@ from math import prod
 
 from deuteron.backends.cpu.demand import Demand
 from deuteron.backends.cpu.dot_plan import DotPlan, plan_dot
+from deuteron.backends.cpu.first_turns import begin_accumulators
 from deuteron.backends.cpu.grouping import Grouper
 from deuteron.backends.cpu.steps import BlockPlan, Group, Step
 from deuteron.backends.cpu.target import CpuTarget
@@ -52,6 +53,7 @@ class Plan:
         self._number(function.body, 0)
         self.yielded = {value for block in self.depth for value in block.yields}
         ops = [n for n in self.order if isinstance(n, Op)]
+        self.writes = [op for op in ops if is_memory_write(op)]
         self.dots = {op: self._plan_dot(op) for op in ops if op.name == "dot"}
         self.pitch = self._share_pitches()
         self._must_keep()
@@ -59,6 +61,7 @@ class Plan:
         self._group()
         if self._keep_what_pays():
             self._group()
+        self.begun = begin_accumulators(self)
 
     def _group(self) -> None:
         grouper = Grouper(self)
@@ -144,9 +147,8 @@ class Plan:
             if kept is not None:
                 self.demand.keep(kept)
         ops = [n for n in self.order if isinstance(n, Op)]
-        writes = [op for op in ops if is_memory_write(op)]
         for load in (op for op in ops if op.name == "load" and op.result.type.shape):
-            if any(self._may_change(load, write) for write in writes):
+            if any(self._may_change(load, write) for write in self.writes):
                 self.demand.keep(load.result)
 
     def _needs_memory(self, op: Op) -> Value | None:
@@ -218,6 +220,22 @@ class Plan:
         if left is None or right is None or write.name.startswith("atomic"):
             return True
         return left is right or bool(self.function.attrs.get("aliased"))
+
+    def reads(self, step: Step, value: Value) -> bool:
+        """Whether a step reads a real value."""
+        if isinstance(step, Group):
+            return any(value in self.demand.sources_of(s.inputs) for s in step.sinks)
+        return value in self.demand.node_sources(step.node)
+
+    def is_steady(self, load: Op) -> bool:
+        """Whether what a load reads stays as it is throughout the launch.
+
+        A volatile load waits for somebody: nothing in its kernel is taken to stay.
+        """
+        ops = (node for node in self.order if isinstance(node, Op))
+        if any(op.attrs.get("volatile") for op in ops):
+            return False
+        return not any(self.may_alias(load, write) for write in self.writes)
 
     # -- what is worth keeping --------------------------------------------------------------
     def _keep_what_pays(self) -> bool:

@@ -30,7 +30,9 @@ from deuteron.backends.cpu.pool_ir import (
 )
 from deuteron.errors import LaunchError, OutOfResources
 
-SCRATCH_LIMIT_BYTES = 1 << 30  # of all threads together
+# Of all threads together.
+SCRATCH_LIMIT_BYTES = 1 << 30
+STORE_LIMIT_BYTES = 4 << 30
 _CACHE_LINE = 64
 _PATIENCE_S = 1.0  # at exit, for a launch in progress and for each worker
 
@@ -56,6 +58,7 @@ class Pool:
         memory.threads = _checked_threads(threads)
         memory.started = 1
         memory.scratch_limit = SCRATCH_LIMIT_BYTES
+        memory.store_limit = STORE_LIMIT_BYTES
         memory.start, memory.notify = map(id, self._functions)
 
     @property
@@ -63,15 +66,28 @@ class Pool:
         return self._memory.threads
 
     def run(
-        self, kernel: int, args: int, programs: int, scratch_bytes: int, pace: c_double
+        self,
+        kernel: int,
+        args: int,
+        programs: int,
+        scratch_bytes: int,
+        pace: c_double,
+        store_bytes: int = 0,
     ) -> None:
         """Run the kernel at address `kernel` on the args block at `args` for 0..programs.
 
         `pace` is the kernel's, 0 at first, and outlives the call.  Releases the GIL.  Raises
-        OutOfResources when there is no memory for the scratch.
+        OutOfResources when there is no memory for the scratch; without memory for the tile store
+        the kernel runs without one.
         """
         status = self._code.pool_run(
-            self.address, kernel, args, programs, scratch_bytes, ctypes.addressof(pace)
+            self.address,
+            kernel,
+            args,
+            programs,
+            scratch_bytes,
+            store_bytes,
+            ctypes.addressof(pace),
         )
         if status:
             raise self.scratch_error(status, scratch_bytes)

@@ -11,7 +11,7 @@ workers could help does not call them.
 
 The functions:
 
-    pool_run(pool, kernel, args, programs, scratch_bytes, pace) -> status
+    pool_run(pool, kernel, args, programs, scratch_bytes, store_bytes, pace) -> status
         Run the kernel over `programs` program ids.  Called with the GIL held; releases it.
     pool_worker(pool, tid, parked) -> why
         A worker's life.  Called without the GIL; returns when the worker is to retire, or to park
@@ -25,6 +25,8 @@ The functions:
 """
 
 from __future__ import annotations
+
+import ctypes
 
 from deuteron.backends.cpu.sleep_ir import sleep_ir
 from deuteron.backends.cpu.structs import Struct
@@ -49,8 +51,12 @@ def pool_ir(machine: str, futex: bool) -> str:
     return sleep_ir(machine, futex) + _POOL
 
 
-# A block from malloc, its usable bytes, and the next arena of the free list.
-ARENA = Struct("Arena", {"block": "ptr", "size": "i64", "next": "ptr"})
+# Blocks from malloc for scratch and for the tile store with their usable bytes, and the next arena
+# of the free list.
+ARENA = Struct(
+    "Arena",
+    {"block": "ptr", "size": "i64", "store": "ptr", "store_size": "i64", "next": "ptr"},
+)
 POOL = Struct(
     "Pool",
     {
@@ -64,9 +70,9 @@ POOL = Struct(
         "threads": "i32", "started": "i32", "spins": "i32", "busy": "i32", "pad_wake": "[40 x i8]",
         # the job; `no_memory` when a worker had no scratch for it
         "kernel": "ptr", "args": "ptr", "programs": "i64", "chunk": "i64", "scratch_bytes": "i64",
-        "no_memory": "i32",
+        "store_bytes": "i64", "no_memory": "i32",
         # scratch of callers, and the most that all threads may have together
-        "free_arenas": "ptr", "scratch_limit": "i64",
+        "free_arenas": "ptr", "scratch_limit": "i64", "store_limit": "i64",
         # Python functions: make the missing workers; wake those that parked
         "start": "ptr", "notify": "ptr",
         # scratch of the workers, by number
@@ -130,6 +136,42 @@ fail:
   ret ptr null
 }}
 
+; The arena's tile store: 64-byte aligned, at least `bytes` long, its first word 0 when its thread
+; begins a launch.  Null when it is not wanted or there is no memory: kernels run without it too.
+define internal ptr @tile_store(ptr %arena, i64 %bytes, i1 %begins) {{
+entry:
+  %unwanted = icmp eq i64 %bytes, 0
+  br i1 %unwanted, label %none, label %wanted
+wanted:
+  %size = get Arena.store_size %arena
+  %enough = icmp uge i64 %size, %bytes
+  br i1 %enough, label %align, label %grow
+grow:
+  %old = get Arena.store %arena
+  call void @free(ptr %old)
+  %total = add i64 %bytes, 64
+  %new = call ptr @malloc(i64 %total)
+  %failed = icmp eq ptr %new, null
+  %length = select i1 %failed, i64 0, i64 %bytes
+  set Arena.store %arena, %new
+  set Arena.store_size %arena, %length
+  br i1 %failed, label %none, label %align
+align:
+  %block = get Arena.store %arena
+  %address = ptrtoint ptr %block to i64
+  %above = add i64 %address, 63
+  %aligned = and i64 %above, -64
+  %store = inttoptr i64 %aligned to ptr
+  br i1 %begins, label %reset, label %out
+reset:
+  store i64 0, ptr %store
+  br label %out
+out:
+  ret ptr %store
+none:
+  ret ptr null
+}}
+
 ; An arena nobody uses, for a caller.  The free list is guarded by the GIL.
 define internal ptr @take_arena(ptr %pool) {{
 entry:
@@ -141,7 +183,7 @@ pop:
   set Pool.free_arenas %pool, %next
   ret ptr %first
 new:
-  %arena = call ptr @malloc(i64 24)
+  %arena = call ptr @malloc(i64 {ctypes.sizeof(ARENA.mirror)})
   %none = icmp eq ptr %arena, null
   br i1 %none, label %out, label %clear
 clear:
@@ -196,6 +238,9 @@ no_memory:
   store atomic i32 1, ptr %no_memoryp monotonic, align 4
   br label %next
 run:
+  %begins = icmp eq i64 %count, 0
+  %store_bytes = get Pool.store_bytes %pool
+  %store = call ptr @tile_store(ptr %arena, i64 %store_bytes, i1 %begins)
   %kernel = get Pool.kernel %pool
   %args = get Pool.args %pool
   %programs = get Pool.programs %pool
@@ -204,7 +249,7 @@ run:
   %begin = mul i64 %index, %chunk
   %past = add i64 %begin, %chunk
   %end = call i64 @llvm.smin.i64(i64 %past, i64 %programs)
-  call void %kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch)
+  call void %kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch, ptr %store)
   br label %next
 next:
   %count1 = add i64 %count, 1
@@ -283,7 +328,7 @@ retire:
 
 ; Make this job visible to the workers and wake those asleep.  The GIL is held.
 define internal i32 @publish(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                             i32 %threads) {{
+                             i64 %store_bytes, i32 %threads) {{
 entry:
   %donep = at Pool.done %pool
   %waitingp = at Pool.waiting %pool
@@ -301,6 +346,7 @@ entry:
   set Pool.programs %pool, %programs
   set Pool.chunk %pool, %chunk
   set Pool.scratch_bytes %pool, %bytes
+  set Pool.store_bytes %pool, %store_bytes
   set Pool.no_memory %pool, 0
   store atomic i32 0, ptr %donep monotonic, align 4
   store atomic i32 0, ptr %waitingp monotonic, align 4
@@ -443,17 +489,18 @@ no:
 }}
 
 ; One thread does it all.  A single program is never shared, so its pace is of no interest.
-define internal void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch, ptr %pace) {{
+define internal void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch, ptr %store,
+                                ptr %pace) {{
 entry:
   %thread = call ptr @PyEval_SaveThread()
   %single = icmp sle i64 %programs, 1
   br i1 %single, label %plain, label %timed
 plain:
-  call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch)
+  call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch, ptr %store)
   br label %out
 timed:
   %begin = call i64 @now()
-  call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch)
+  call void %kernel(ptr %args, i64 0, i64 %programs, ptr %scratch, ptr %store)
   call void @note_pace(ptr %pace, i64 %begin, i64 %programs)
   br label %out
 out:
@@ -463,12 +510,12 @@ out:
 
 ; The caller and the workers share it.  1 when a worker found no memory, else 0.
 define internal i32 @run_together(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                                  i32 %threads, ptr %arena, ptr %pace) {{
+                                  i64 %store_bytes, i32 %threads, ptr %arena, ptr %pace) {{
 entry:
   %busyp = at Pool.busy %pool
   %no_memoryp = at Pool.no_memory %pool
   %chunks = call i32 @publish(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                              i32 %threads)
+                              i64 %store_bytes, i32 %threads)
   %sleepers = call i32 @sleepers(ptr %pool)
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %parked, label %leave
@@ -495,7 +542,20 @@ share:
   ret i32 %no_memory
 }}
 
-define i32 @pool_run(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes, ptr %pace) {{
+; What the kernel's tile store may take: nothing for a single program, which would find no tile, nor
+; where all threads' stores would pass the limit.
+define internal i64 @store_share(ptr %pool, i64 %programs, i64 %wanted, i64 %threads) {{
+  %limit = get Pool.store_limit %pool
+  %share = udiv i64 %limit, %threads
+  %many = icmp sgt i64 %programs, 1
+  %fits = icmp ule i64 %wanted, %share
+  %both = and i1 %many, %fits
+  %bytes = select i1 %both, i64 %wanted, i64 0
+  ret i64 %bytes
+}}
+
+define i32 @pool_run(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes, i64 %wanted,
+                     ptr %pace) {{
 entry:
   %threads = get Pool.threads %pool
   %limit = get Pool.scratch_limit %pool
@@ -504,6 +564,7 @@ entry:
   %over = icmp ugt i64 %bytes, %share
   br i1 %over, label %over_limit, label %take
 take:
+  %store_bytes = call i64 @store_share(ptr %pool, i64 %programs, i64 %wanted, i64 %team)
   %arena = call ptr @take_arena(ptr %pool)
   %no_arena = icmp eq ptr %arena, null
   br i1 %no_arena, label %no_memory, label %fill
@@ -516,10 +577,11 @@ choose:
   br i1 %together, label %shared, label %alone
 shared:
   %status = call i32 @run_together(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                                   i32 %threads, ptr %arena, ptr %pace)
+                                   i64 %store_bytes, i32 %threads, ptr %arena, ptr %pace)
   br label %out
 alone:
-  call void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch, ptr %pace)
+  %store = call ptr @tile_store(ptr %arena, i64 %store_bytes, i1 true)
+  call void @run_alone(ptr %kernel, ptr %args, i64 %programs, ptr %scratch, ptr %store, ptr %pace)
   br label %out
 out:
   %result = phi i32 [ %status, %shared ], [ {STATUS_OK}, %alone ]

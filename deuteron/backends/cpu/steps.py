@@ -64,11 +64,15 @@ class Assign:
 
 @dataclass(eq=False, slots=True)
 class Pack:
-    """Put a dot's operand (`side` "a" or "b") into the layout its plan wants."""
+    """Put a dot's operand (`side` "a" or "b") into the layout its plan wants.
+
+    With `keys`, tiles are kept for programs that want one with the same keys (`tile_store.py`).
+    """
 
     value: Value
     plan: DotPlan
     side: str
+    keys: tuple[Value, ...] = ()
 
     @property
     def layout(self) -> tuple[object, ...]:
@@ -77,6 +81,12 @@ class Pack:
         if self.side == "a":
             return ("a", plan.lda, plan.a_elem, plan.a_bias)
         return ("b", plan.nr, plan.b_elem, plan.pack)
+
+    @property
+    def packed_bytes(self) -> int:
+        """What a packed tile takes."""
+        one = self.plan.a_bytes if self.side == "a" else self.plan.b_bytes
+        return one * (self.shape[0] if len(self.shape) == 3 else 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,6 +129,12 @@ class Group:
     folded: int | None = None
     rows: tuple[int, int] | None = None
     writes: bool = False
+
+    @property
+    def kept_pack(self) -> Pack | None:
+        """The operand that the group, then its only sink, packs for the tile store."""
+        first = self.sinks[0]
+        return first if isinstance(first, Pack) and first.keys else None
 
 
 @dataclass(eq=False, slots=True)
