@@ -65,13 +65,18 @@ def tolerance_of(case: Case, parameter: str) -> Tolerance:
     return own
 
 
+def _rounded(value: float) -> float:
+    """To what printf's %f and the shortest text of a float have in common."""
+    return float(f"{round(value, PRINTED_DIGITS):.{PRINTED_DIGITS}g}")
+
+
 def printed(lines: list[str]) -> Iterator[tuple[tuple[str, ...], str | float]]:
     """Program, index and label of each line with what it shows, whose order is nobody's promise."""
     for line in lines:
         found = PRINTED.fullmatch(line)
         assert found, f"an unexpected line: {line!r}"
         *place, value = found.groups()
-        shown = value if value.startswith("0x") else round(float(value), PRINTED_DIGITS)
+        shown = value if value.startswith("0x") else _rounded(float(value))
         yield tuple(place), shown
 
 
