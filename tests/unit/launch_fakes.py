@@ -160,6 +160,36 @@ done:
 """
 
 
+# Writes into out[pid], out being the first argument, how many calls before this one had this tile
+# store since its thread began the launch, or -1 where there is no store; naps for 1 ms.
+STORE = """
+declare i32 @usleep(i32)
+define void @kernel(ptr %args, i64 %begin, i64 %end, ptr %scratch, ptr %store) {
+entry:
+  %outp = getelementptr i64, ptr %args, i64 4
+  %out = load ptr, ptr %outp
+  %r = call i32 @usleep(i32 1000)
+  %none = icmp eq ptr %store, null
+  br i1 %none, label %loop, label %count
+count:
+  %calls = load i64, ptr %store
+  %more_calls = add i64 %calls, 1
+  store i64 %more_calls, ptr %store
+  br label %loop
+loop:
+  %number = phi i64 [ -1, %entry ], [ %calls, %count ], [ %number, %loop ]
+  %pid = phi i64 [ %begin, %entry ], [ %begin, %count ], [ %pid1, %loop ]
+  %slot = getelementptr i64, ptr %out, i64 %pid
+  store i64 %number, ptr %slot
+  %pid1 = add i64 %pid, 1
+  %more = icmp slt i64 %pid1, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
 @cache
 def compiled(text: str) -> bytes:
     """The object of LLVM text."""

@@ -18,13 +18,14 @@ import pytest
 from deuteron.backends.cpu import native
 from deuteron.backends.cpu.pool import (
     SCRATCH_LIMIT_BYTES,
+    STORE_LIMIT_BYTES,
     Pool,
     get_num_threads,
     pool,
     set_num_threads,
 )  # fmt: skip
 from deuteron.errors import LaunchError, OutOfResources
-from tests.unit.launch_fakes import COUNT, EMPTY, NAP, address_of, together
+from tests.unit.launch_fakes import COUNT, EMPTY, NAP, STORE, address_of, together
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="futex is Linux's")
 
@@ -41,13 +42,19 @@ def crew(request: pytest.FixtureRequest) -> Iterator[Pool]:
 
 
 def run(
-    made: Pool, text: str, programs: int, scratch_bytes: int = 1000, pace: float = 0.0
+    made: Pool,
+    text: str,
+    programs: int,
+    scratch_bytes: int = 1000,
+    pace: float = 0.0,
+    store_bytes: int = 0,
 ) -> np.ndarray:
     """How often each program ran, by the kernel's own account."""
     counts = np.zeros(programs, np.int64)
     block = (c_int64 * 8)()
     block[4] = counts.ctypes.data
-    made.run(address_of(text), ctypes.addressof(block), programs, scratch_bytes, c_double(pace))
+    address = ctypes.addressof(block)
+    made.run(address_of(text), address, programs, scratch_bytes, c_double(pace), store_bytes)
     return counts
 
 
@@ -97,6 +104,27 @@ def test_short_launches_are_not_shared() -> None:
         assert pace.value > 1e6  # each naps for 1 ms
     finally:
         crew.close()
+
+
+def test_each_thread_begins_a_launch_with_a_closed_store(crew: Pool) -> None:
+    for size in (64, 1 << 20, 4096):  # grown, then kept
+        calls = np.bincount(run(crew, STORE, 32, store_bytes=size))
+        assert calls.sum() == 32  # each program is a chunk
+        assert calls[0] <= 4  # the threads that took part, each of which then counted on
+        assert (np.diff(calls) <= 0).all()
+
+
+def test_one_thread_begins_each_launch_with_a_closed_store() -> None:
+    alone = Pool(1, native.code())
+    for _ in range(2):
+        assert (run(alone, STORE, 8, store_bytes=64) == 0).all()  # all in one call
+
+
+def test_stores_that_are_not_given(crew: Pool) -> None:
+    assert (run(crew, STORE, 8) == -1).all()  # not wanted
+    assert (run(crew, STORE, 1, store_bytes=64) == -1).all()  # of no use
+    too_large = STORE_LIMIT_BYTES // 4 + 1
+    assert (run(crew, STORE, 8, store_bytes=too_large) == -1).all()
 
 
 def test_threads_launching_at_the_same_time(crew: Pool) -> None:
