@@ -8,6 +8,7 @@ from functools import cache
 from tests.gpu.cuda_runner import CudaRunner
 from tests.gpu.op_checks import DEBUGGING, check_recipe, recipes
 from tests.gpu.workers import Task, Workers
+from tests.oracle.runners import GUARD_BYTES
 from tests.oracle.topics import TOPICS
 
 DEFAULT_WARPS = 4
@@ -28,19 +29,22 @@ def tasks_of(topic: str) -> Iterator[Task]:
         return
     step = SPREAD if topic == "elementwise" else 1
     for offset, num_warps in enumerate(OTHER_WARPS):
-        yield from (Task(topic, name, num_warps) for name in names[offset::step])
+        yield from (Task(topic, name, num_warps) for name in names[offset % step :: step])
 
 
-def carry_out(task: Task) -> None:
-    """Raise when a check fails, in this process."""
+def carry_out(task: Task, guard_bytes: int = GUARD_BYTES) -> None:
+    """Raise when a check fails, in this process.
+
+    The oracle's arrays lie between guards of that size.
+    """
     if task.topic in LANGUAGE:
         from tests.gpu.language_checks import language_checks  # imports torch
 
         language_checks()[task.topic][task.name](task.num_warps)
     elif task.topic == DEBUG:
-        DEBUGGING[task.name](_runner(task.num_warps))
+        DEBUGGING[task.name](_runner(task.num_warps, guard_bytes))
     else:
-        check_recipe(recipes(task.topic)[task.name], _runner(task.num_warps))
+        check_recipe(recipes(task.topic)[task.name], _runner(task.num_warps, guard_bytes))
 
 
 def workers(jobs: int) -> Workers:
@@ -59,5 +63,5 @@ def _names(topic: str) -> Sequence[str]:
 
 
 @cache
-def _runner(num_warps: int) -> CudaRunner:
-    return CudaRunner(num_warps)
+def _runner(num_warps: int, guard_bytes: int) -> CudaRunner:
+    return CudaRunner(num_warps, guard_bytes)

@@ -29,7 +29,10 @@ EXAMPLE_TIMEOUT_S = 110
 # Oracle kernels with float32 dots, which a GPU computes in TF32: ten bits of each factor.
 WITH_DOTS = ("dots_that_share", "dots_of_other_lengths", "narrow_accumulators")
 TF32_TOLERANCE = 3e-2
-ON_THE_CPU = ("test_arguments_that_overlap", "test_views_of_every_stride")  # do not use assert_same
+ON_THE_CPU = (
+    "test_arguments_that_overlap", "test_views_of_every_stride",  # do not use assert_same
+    "test_dots_of_other_lengths",  # see `check_long_dots`
+)  # fmt: skip
 
 Check = Callable[[int], None]
 
@@ -83,6 +86,12 @@ def _assert_same(
             limits = (0, 0) if exact else (limit, limit)
             left, right = (v if exact else v.astype(np.float64) for v in (left, right))
             np.testing.assert_allclose(right, left, *limits, err_msg=name)
+
+
+def check_long_dots(num_warps: int) -> None:
+    """The oracle's dots of other lengths; in its own size their tiles exceed shared memory."""
+    arguments = (oracle.floats(1 << 15), oracle.floats(4096), 2)
+    _assert_same(num_warps, oracle.dots_of_other_lengths, arguments, B=32)
 
 
 # -- threads that run ahead -----------------------------------------------------------------------
@@ -242,7 +251,7 @@ def language_checks() -> Mapping[str, Mapping[str, Check]]:
     """Checks by topic and name; each is called with the number of warps of a program."""
     examples = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
     return {
-        "kernels": dict(oracle_checks()),
+        "kernels": {**dict(oracle_checks()), "long_dots": check_long_dots},
         "order": {
             "counting": check_counting,
             "small_tiles": check_small_tiles,

@@ -8,8 +8,9 @@ Where a GPU computes otherwise by design, results may be further off than a CPU'
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from deuteron.errors import DeviceAssertionError
@@ -25,7 +26,8 @@ APPROXIMATE = ("exp-fp32", "exp2-fp32")
 APPROXIMATE_ULPS = 4
 TF32 = Tolerance(absolute=3e-2, relative=3e-2)
 PRINTED = re.compile(r"pid \((.*)\) idx \((.*)\) (.*) (\S+)")
-PRINTED_DIGITS = 6  # as printf's %f has them
+# The interpreter shows the shortest text that is the float16, and printf's %f six decimals.
+SHORTEST_FP16, PRINTF_F = 2.0**-10, 1e-6
 
 
 @cache
@@ -52,7 +54,7 @@ def check_case(case: Case, runner: CudaRunner) -> None:
         if (text := mismatch(want, have, dtype, tolerance_of(case, name)))
     ]
     assert not failures, case.id + "\n" + "\n".join(failures)
-    assert dict(printed(runner.printed)) == dict(printed(oracle.printed))
+    assert same_lines(printed(runner.printed), printed(oracle.printed))
 
 
 def tolerance_of(case: Case, parameter: str) -> Tolerance:
@@ -65,19 +67,28 @@ def tolerance_of(case: Case, parameter: str) -> Tolerance:
     return own
 
 
-def _rounded(value: float) -> float:
-    """To what printf's %f and the shortest text of a float have in common."""
-    return float(f"{round(value, PRINTED_DIGITS):.{PRINTED_DIGITS}g}")
+Place = tuple[str, ...]
 
 
-def printed(lines: list[str]) -> Iterator[tuple[tuple[str, ...], str | float]]:
-    """Program, index and label of each line with what it shows, whose order is nobody's promise."""
-    for line in lines:
-        found = PRINTED.fullmatch(line)
-        assert found, f"an unexpected line: {line!r}"
-        *place, value = found.groups()
-        shown = value if value.startswith("0x") else _rounded(float(value))
-        yield tuple(place), shown
+def same_lines(got: Mapping[Place, str], expected: Mapping[Place, str]) -> bool:
+    """Whether the same is shown at the same places, as far as both texts of a float go."""
+    return got.keys() == expected.keys() and all(
+        _same_value(shown, expected[place]) for place, shown in got.items()
+    )
+
+
+def _same_value(left: str, right: str) -> bool:
+    if left.startswith("0x") or right.startswith("0x"):
+        return left == right
+    return math.isclose(float(left), float(right), rel_tol=SHORTEST_FP16, abs_tol=PRINTF_F)
+
+
+def printed(lines: Sequence[str]) -> dict[Place, str]:
+    """What is shown, by program, index and label; the order of lines is nobody's promise."""
+    found = {line: PRINTED.fullmatch(line) for line in lines}
+    strange = [line for line, match in found.items() if match is None]
+    assert not strange, strange
+    return {tuple(m.groups()[:-1]): m.groups()[-1] for m in found.values() if m}
 
 
 # -- prints and asserts ---------------------------------------------------------------------------

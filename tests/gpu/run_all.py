@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from deuteron.backends.cuda.driver import driver_problem
@@ -34,9 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for topic in options.topics.split(",")
         for task in tasks_of(topic)
         if options.only in str(task)
-    ][:: options.every]
+    ][options.first :: options.every]
     started = time.monotonic()
-    outcomes = list(_inline(tasks) if options.inline else _in_workers(tasks, options.jobs))
+    outcomes = list(_here(tasks) if options.here else _in_workers(tasks, options.jobs))
     failures = [o for o in outcomes if o.text]
     _write_log(options.log, outcomes)
     for line in summary(outcomes):
@@ -81,12 +82,12 @@ def _in_workers(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:
         pool.close()
 
 
-def _inline(tasks: Sequence[Task]) -> Iterator[Outcome]:
-    """In this process: for tools that watch one process."""
+def _here(tasks: Sequence[Task]) -> Iterator[Outcome]:
+    """In this process, and without guards: for tools that watch a process's accesses."""
     for task in tasks:
         started = time.monotonic()
         print(task, flush=True)
-        text = outcome_of(carry_out, task)
+        text = outcome_of(partial(carry_out, guard_bytes=0), task)
         yield Outcome(task, text, time.monotonic() - started)
 
 
@@ -108,7 +109,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--topics", default=",".join(ALL_TOPICS), help="of %(default)s")
     parser.add_argument("--only", default="", metavar="TEXT", help="checks with TEXT in their name")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth check only")
-    parser.add_argument("--inline", action="store_true", help="use no other processes")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with the Nth")
+    parser.add_argument("--here", action="store_true", help="no other processes, no guards")
     return parser.parse_args(arguments)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deuteron.cli import measure
+from deuteron.errors import DeuteronError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -98,3 +99,64 @@ def test_the_picture_shows_kernels_only(tmp_path: Path) -> None:
     path = tmp_path / "rows.png"
     plot.draw(document, path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+# -- on a GPU -------------------------------------------------------------------------------------
+@pytest.fixture
+def gpu_timing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Replays that take as many milliseconds as what they run says, or fail as that fails."""
+    timing = load("gpu_timing")
+
+    class Replay:
+        def __init__(self, runs: list[Any]) -> None:
+            self.times = [run() for run in runs]
+
+        def ms(self) -> float:
+            return sum(self.times) / len(self.times)
+
+    monkeypatch.setattr(timing, "Replay", Replay)
+    return timing
+
+
+def gpu_problem(timing: ModuleType, **changes: Any) -> Any:
+    fields: dict[str, Any] = {
+        "ours": {"small": [lambda: 4.0], "large": [lambda: 2.0, lambda: 3.0]},
+        "peers": {"torch": {"": [lambda: 5.0]}, "triton": {"8 warps": [lambda: 1.0]}},
+        "check": lambda: None,
+    }
+    return timing.Problem("name", "2^3", "float16", work=5.0, unit="GB/s", **(fields | changes))
+
+
+def test_the_fastest_configuration_stands_for_its_side(gpu_timing: ModuleType) -> None:
+    torch_row, triton_row = gpu_timing.measure(gpu_problem(gpu_timing), rounds=3)
+    assert (torch_row.ours_ms, torch_row.peer_ms, torch_row.ratio) == (2.5, 5.0, 2.0)
+    assert torch_row.rate == "2,000 GB/s"
+    assert torch_row.note == "ours: large"
+    assert (triton_row.peer_ms, triton_row.ratio) == (1.0, 0.4)
+    assert triton_row.note == "ours: large; triton: 8 warps"
+
+
+def test_what_is_missing_says_so(gpu_timing: ModuleType) -> None:
+    problem = gpu_problem(gpu_timing, peers={}, missing={"triton": "not measured: not installed"})
+    (row,) = gpu_timing.measure(problem, rounds=1)
+    assert (row.peer, row.peer_ms, row.ratio) == ("triton", None, None)
+    assert row.note == "not measured: not installed"
+
+
+def test_a_wrong_result_on_a_gpu_is_not_measured(gpu_timing: ModuleType) -> None:
+    def differ() -> None:
+        raise AssertionError("off by 0.5")
+
+    rows = list(gpu_timing.measure(gpu_problem(gpu_timing, check=differ), rounds=1))
+    assert [row.ours_ms for row in rows] == [None, None]
+    assert {row.note for row in rows} == {"not measured: off by 0.5"}
+
+
+def test_a_configuration_that_does_not_fit_is_passed_over(gpu_timing: ModuleType) -> None:
+    def too_large() -> float:
+        raise DeuteronError("out of shared memory")
+
+    problem = gpu_problem(gpu_timing, ours={"huge": [too_large], "small": [lambda: 4.0]})
+    assert next(gpu_timing.measure(problem, rounds=1)).ours_ms == 4.0
+    problem = gpu_problem(gpu_timing, ours={"huge": [too_large]})
+    assert next(gpu_timing.measure(problem, rounds=1)).note.endswith("out of shared memory")
