@@ -15,8 +15,10 @@ from deuteron.dtypes import DType
 from deuteron.ir import Op, Value
 from deuteron.ir.pointer_roots import PointerRoots
 
-# The array a pointer belongs to, the pointer, and the layout it was accessed in.
+# The array a pointer belongs to, its offsets, and the layout it was accessed in.
 _Access = tuple[Value | None, Value, Layout | None]
+# What was read and what was written, and may still be under way in other threads.
+OpenAccesses = tuple[frozenset[_Access], frozenset[_Access]]
 
 _GLOBAL = LType("ptr addrspace(1)")
 _SCOPES = {"cta": 'syncscope("block") ', "gpu": 'syncscope("device") ', "sys": ""}
@@ -330,25 +332,53 @@ class Accesses:
     def order(self, pointer: Value, layout: Layout | None, *, writes: bool) -> None:
         """Let all threads wait when this access may meet another thread's of the same array.
 
-        A program's accesses happen in its own order, whichever threads carry them out.  Accesses
-        through one tile of addresses in one layout, each element in one thread, are carried out by
-        the same threads and need no waiting.
+        A program's accesses happen in its own order, whichever threads carry them out.  Two that
+        have the same offsets in the same layout, each element in one thread, are carried out by the
+        same threads and need no waiting.  Two arguments may be one array.
         """
-        roots = self.roots.all_of(pointer)
+        place = _offsets(pointer), layout
         alone = layout is not None and not (layout.replicated_lanes or layout.replicated_warps)
-        own = (pointer, layout)
         risks = self._written | (self._read if writes else set[_Access]())
-        if any(root in roots and not (alone and own == (at, where)) for root, at, where in risks):
+        if any(not alone or (at, where) != place for _, at, where in risks):
             self._wait()
+        roots = self.roots.all_of(pointer)
         touched = self._written if writes else self._read
-        touched.update((root, *own) for root in roots)
+        touched.update((root, *place) for root in roots)
         if self._loops:
             self._loops[-1][writes].update(roots)
+
+    @contextmanager
+    def optional(self) -> Generator[None]:
+        """What is written inside may be left out by a run, and the waiting in it too."""
+        before = self.open_accesses()
+        yield
+        self.reopen(before)
+
+    def open_accesses(self) -> OpenAccesses:
+        """What was read and written since all threads last waited, on the way to this place."""
+        return frozenset(self._read), frozenset(self._written)
+
+    def reopen(self, accesses: OpenAccesses) -> None:
+        """Another way leads to this place, on which these are open."""
+        self._read |= accesses[0]
+        self._written |= accesses[1]
+
+    def start_over(self, accesses: OpenAccesses) -> None:
+        """The code that follows comes after the place where just these were open."""
+        self._read, self._written = set(accesses[0]), set(accesses[1])
 
     def _wait(self) -> None:
         self.cta.barrier()
         self._read.clear()
         self._written.clear()
+
+
+def _offsets(pointer: Value) -> Value:
+    """What tells where in its array an address is: equal for equal offsets into any array."""
+    op = pointer.op
+    if op is not None and op.name == "addptr" and op.operands[0].is_op("splat"):
+        return op.operands[1]
+    return pointer
 
 
 def _atom(kind: str, element: DType) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deuteron.backends.cpu.kernel_info import AssertSite
-from deuteron.backends.cuda.accesses import Accesses
+from deuteron.backends.cuda.accesses import Accesses, OpenAccesses
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.cta import SHARED_ALIGN, SHARED_SYMBOL
 from deuteron.backends.cuda.debug import emit_assert, emit_print
@@ -208,7 +208,7 @@ class _Emitter:
 
         for load in self.assignment.loads_ahead(node):
             self.accesses.order(load.operands[0], None, writes=False)
-        with self.dots.loop(node, runs) as dots:
+        with self.accesses.optional(), self.dots.loop(node, runs) as dots:
             extra = len(dots.carried)
 
             def body(carried: list[Val]) -> Sequence[Val]:
@@ -236,11 +236,14 @@ class _Emitter:
 
     def _while(self, node: While) -> None:
         args = node.body.args
+        after_header = self.accesses.open_accesses()
 
         def header(carried: list[Val]) -> Val:
+            nonlocal after_header
             self._enter_loop()
             self._bind(node.condition.args, args, carried)
             self.block(node.condition)
+            after_header = self.accesses.open_accesses()
             return self.tiles.scalar(node.condition.yields[0])
 
         def body(carried: list[Val]) -> Sequence[Val]:
@@ -252,18 +255,26 @@ class _Emitter:
 
         with self.dots.loop(node):
             final = self.levels.guarded(self._carried(node.inits, args), header, body)
+        self.accesses.reopen(after_header)
         self._bind(node.results, args, final)
 
     def _if(self, node: If) -> None:
+        before = self.accesses.open_accesses()
+        ends: list[OpenAccesses] = []
+
         def side(block: Block) -> Callable[[], Sequence[Val]]:
             def write() -> Sequence[Val]:
+                self.accesses.start_over(before)
                 self.block(block)
+                ends.append(self.accesses.open_accesses())
                 return self._carried(block.yields, node.results)
 
             return write
 
         condition = self.tiles.scalar(node.condition)
         merged = self.levels.branch(condition, side(node.then), side(node.otherwise))
+        for end in ends:
+            self.accesses.reopen(end)
         self.cta.enter_loop()
         self._bind(node.results, node.results, merged)
 
