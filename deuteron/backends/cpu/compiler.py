@@ -26,7 +26,7 @@ _TILES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class KernelImage:
-    """A compiled kernel: what the launcher loads and what the disk cache keeps."""
+    """A compiled kernel: what its backend loads and what the disk cache keeps."""
 
     metadata: dict[str, Any]
     obj: bytes

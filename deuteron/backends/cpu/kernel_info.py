@@ -72,13 +72,18 @@ class KernelInfo:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> KernelInfo:
         """The inverse of `to_json`, tuples having become lists."""
-        fields: dict[str, Any] = {
-            **data,
-            "params": tuple(ParamInfo(**param) for param in data["params"]),
-            "print_sites": tuple(_print_site(**site) for site in data["print_sites"]),
-            "assert_sites": tuple(AssertSite(**site) for site in data["assert_sites"]),
-        }
+        fields = decoded(data)
+        fields["print_sites"] = tuple(_print_site(**site) for site in data["print_sites"])
         return KernelInfo(**fields)
+
+
+def decoded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that kernels of every backend have, from JSON."""
+    return {
+        **data,
+        "params": tuple(ParamInfo(**param) for param in data["params"]),
+        "assert_sites": tuple(AssertSite(**site) for site in data["assert_sites"]),
+    }
 
 
 def _print_site(shape: list[int], **fields: Any) -> PrintSite:

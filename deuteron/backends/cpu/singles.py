@@ -11,7 +11,8 @@ from deuteron.backends.cpu.buffers import Buffer, row_major
 from deuteron.backends.cpu.index import ZERO, Index
 from deuteron.backends.cpu.kernel_info import AssertSite, PrintSite
 from deuteron.backends.cpu.nests import Nests
-from deuteron.backends.llvm.builder import I32, I64, LType, Val
+from deuteron.backends.llvm.builder import I32, I64, Val
+from deuteron.backends.llvm.control_block import emit_failure
 from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.refusals import no_assembly
 from deuteron.dtypes import int32
@@ -209,22 +210,9 @@ class Singles:
             if len(op.operands) > 1:
                 mask = self.chunks.get(op.operands[1], index).val
                 holds = self.b.or_(holds, self.b.xor(mask, self.b.const(1, mask.type)))
-            self.levels.branch(holds, list, lambda: self._fail(number))
+            self.levels.branch(
+                holds, list, lambda: emit_failure(self.levels, self.control, number, self.pids)
+            )
 
         with self.chunks.here() if shape else nullcontext():
             self.nests.each(shape, check)
-
-    def _fail(self, number: int) -> list[Val]:
-        """Record the first failed assert of the launch, and by which program."""
-        expected = self.b.const(0, I64)
-        text = f"cmpxchg {self.control}, {expected}, i64 {number} acq_rel acquire, align 8"
-        pair = self.b.emit(text, LType("i1"))
-        won = self.b.emit(f"extractvalue {{ i64, i1 }} {pair.text}, 1", LType("i1"))
-
-        def record() -> list[Val]:
-            for axis, pid in enumerate(self.pids()):
-                self.b.store(pid, self.b.gep("i64", self.control, 1 + axis), 8)
-            return []
-
-        self.levels.branch(won, record, list)
-        return []

@@ -23,7 +23,7 @@ OpenAccesses = tuple[frozenset[_Access], frozenset[_Access]]
 _GLOBAL = LType("ptr addrspace(1)")
 _SCOPES = {"cta": 'syncscope("block") ', "gpu": 'syncscope("device") ', "sys": ""}
 _LETTERS = {"i32": "r", "i64": "l", "float": "f", "double": "d"}
-_CACHE = {".ca": ".ca", ".cg": ".cg", ".cs": ".cs", ".cv": ".cv", ".wb": ".wb", ".wt": ".wt"}
+_CACHE = frozenset({".ca", ".cg", ".cs", ".cv", ".wb", ".wt"})
 _EVICTION = {"evict_first": ".L1::evict_first", "evict_last": ".L1::evict_last"}
 
 
@@ -99,10 +99,11 @@ class Accesses:
         pointers, masks, _ = self._operands((pointer, *op.operands[2:]), layout)
         run = self._run(op, layout)
         own = self.tiles.representative(layout)
+        modifiers = _modifiers(op)
         for start in range(0, len(pointers), run):
             stored = [to_storage(self.b, v, element) for v in values[start : start + run]]
             mask = _both(self.b, masks[start] if masks else None, own)
-            self._store_run(pointers[start], mask, stored, element, _modifiers(op))
+            self._store_run(pointers[start], mask, stored, element, modifiers)
 
     def atomic(self, op: Op) -> Tile:
         """An atomic, done once an element; the result is what every holder of it gets."""
@@ -209,7 +210,7 @@ class Accesses:
         per_word = word.bits // bits
         words: list[Val] = []
         for start in range(0, len(whole), per_word):
-            words.append(self._joined(whole[start : start + per_word], bits, word))
+            words.append(self._joined(whole[start : start + per_word], word))
         return words
 
     def _bits(self, element: Val) -> Val:
@@ -217,15 +218,13 @@ class Accesses:
             return self.b.convert("ptrtoint", element, "i64")
         return self.b.bitcast(element, f"i{element.type.bits}")
 
-    def _joined(self, elements: Sequence[Val], bits: int, word: _Word) -> Val:
+    def _joined(self, elements: Sequence[Val], word: _Word) -> Val:
         b = self.b
         if len(elements) == 1:
             one = elements[0]
             return one if one.type == word.type else b.convert("zext", one, word.type.elem)
-        vector = Val("poison", LType(f"i{bits}", len(elements)))
-        for lane, element in enumerate(elements):
-            vector = b.insert(vector, lane, element)
-        return b.emit(f"bitcast {vector} to i{word.bits}", LType(f"i{word.bits}"))
+        whole = LType(f"i{word.bits}")
+        return b.emit(f"bitcast {b.vector_of(elements)} to {whole}", whole)
 
     def _unpacked(self, words: Sequence[Val], word: _Word, elem: LType, run: int) -> list[Val]:
         """The inverse of `_packed`."""
@@ -294,10 +293,7 @@ class Accesses:
         if layout is None:
             return [self.tiles.everywhere(olds[0], own)]
         b, size = self.b, max(1, olds[0].type.bits // 8)
-        numel = 1
-        for length in layout.shape:
-            numel *= length
-        offset = self.cta.scratch(numel * size)
+        offset = self.cta.scratch(layout.numel * size)
         coords = layout.register_coords()
         places = [
             self.cta.shared(b.add(offset, b.mul(self.tiles.linear(layout, c), b.const(size, I32))))
@@ -337,7 +333,7 @@ class Accesses:
         same threads and need no waiting.  Two arguments may be one array.
         """
         place = _offsets(pointer), layout
-        alone = layout is not None and not (layout.replicated_lanes or layout.replicated_warps)
+        alone = layout is not None and not layout.replicates
         risks = self._written | (self._read if writes else set[_Access]())
         if any(not alone or (at, where) != place for _, at, where in risks):
             self._wait()
@@ -346,13 +342,6 @@ class Accesses:
         touched.update((root, *place) for root in roots)
         if self._loops:
             self._loops[-1][writes].update(roots)
-
-    @contextmanager
-    def optional(self) -> Generator[None]:
-        """What is written inside may be left out by a run, and the waiting in it too."""
-        before = self.open_accesses()
-        yield
-        self.reopen(before)
 
     def open_accesses(self) -> OpenAccesses:
         """What was read and written since all threads last waited, on the way to this place."""
@@ -409,5 +398,6 @@ def _modifiers(op: Op) -> str:
     """PTX suffixes for cache hints and volatility."""
     if op.attrs.get("volatile"):
         return ".volatile"
-    cache = _CACHE.get(op.attrs.get("cache_modifier") or "", "")
-    return cache + _EVICTION.get(op.attrs.get("eviction_policy") or "", "")
+    cache = op.attrs.get("cache_modifier") or ""
+    eviction = _EVICTION.get(op.attrs.get("eviction_policy") or "", "")
+    return (cache if cache in _CACHE else "") + eviction

@@ -60,10 +60,6 @@ class Assignment:
         self._settle(function.body)
         self._collect(function.body)
 
-    def home(self, value: Value) -> Layout | None:
-        """Where a value is made; None when it is made wherever it is wanted."""
-        return self.homes.get(value)
-
     def made_in(self, value: Value) -> list[Layout]:
         """The layouts an op makes its result in."""
         home = self.homes.get(value)

@@ -9,8 +9,10 @@ conversion.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from deuteron.backends.cuda.layout import Layout, blocked
+from deuteron.backends.cuda.target import WARP_SIZE
 from deuteron.backends.llvm.registers import elem_bytes, storage_elem
 from deuteron.ir import Function, Op, Value, walk
 from deuteron.ir.axis_info import AxisFacts
@@ -64,10 +66,7 @@ class Coalescing:
 
     def spread(self, shape: tuple[int, ...], order: Sequence[int], vector: int) -> Layout:
         """A blocked layout whose vectors leave no thread without an element if that can be."""
-        numel = 1
-        for size in shape:
-            numel *= size
-        vector = max(1, min(vector, numel // (32 * self.num_warps)))
+        vector = max(1, min(vector, prod(shape) // (WARP_SIZE * self.num_warps)))
         return blocked(shape, self.num_warps, tuple(order), vector)
 
 

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import Any
 
 from deuteron import config
-from deuteron.backends.cpu.compiler import parameters
+from deuteron.backends.cpu.compiler import KernelImage, parameters
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.emit import emit
+from deuteron.backends.cuda.failures import too_much_shared_memory
 from deuteron.backends.cuda.kernel_info import KernelInfo
 from deuteron.backends.cuda.target import CudaTarget
 from deuteron.backends.llvm.compile import assembly
 from deuteron.backends.refusals import require_on_gpu
-from deuteron.errors import OutOfResources
 from deuteron.ir import Function, format_function
 from deuteron.passes import pipeline
-
-
-@dataclass(frozen=True, slots=True)
-class KernelImage:
-    """A compiled kernel: what the launcher loads and what the disk cache keeps.
-
-    `obj` is PTX text in UTF-8.
-    """
-
-    metadata: dict[str, Any]
-    obj: bytes
-    llvm: str
-    ir: str
 
 
 def compile_function(
@@ -40,7 +25,7 @@ def compile_function(
     num_stages: int = 3,
     maxnreg: int | None = None,
 ) -> KernelImage:
-    """Compile a kernel for `target`; no GPU is needed.
+    """Compile a kernel for `target`; no GPU is needed.  The image holds PTX text in UTF-8.
 
     Raises CompilationError for tiles that no GPU kernel can hold, OutOfResources when they need
     more shared memory than a program is given.
@@ -57,12 +42,8 @@ def compile_function(
         stages -= 1
         emitted = emit(Assignment(function, target, num_warps, stages), maxnreg=maxnreg)
     if emitted.shared_bytes > target.shared_limit:
-        raise OutOfResources(
-            f"shared memory bytes of kernel {function.name}",
-            emitted.shared_bytes,
-            target.shared_limit,
-            "use smaller blocks, or a lower num_stages: each stage holds the tiles of one turn",
-            loc=function.loc,
+        raise too_much_shared_memory(
+            function.name, emitted.shared_bytes, target.shared_limit, function.loc
         )
     if "llvm" in topics:
         print(emitted.text, file=sys.stderr)

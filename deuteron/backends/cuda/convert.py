@@ -97,15 +97,6 @@ def _from_moved(b: Builder, moved: Sequence[Val], type: LType) -> list[Val]:
             return list(moved)
 
 
-def _vector(b: Builder, values: Sequence[Val]) -> Val:
-    if len(values) == 1:
-        return values[0]
-    vector = Val("poison", LType(values[0].type.elem, len(values)))
-    for place, value in enumerate(values):
-        vector = b.insert(vector, place, value)
-    return vector
-
-
 def _scatter(b: Builder, vector: Val, registers: Sequence[int], into: dict[int, Val]) -> None:
     """Make known what a vector holds: by place, the numbers of registers."""
     if len(registers) == 1:
@@ -124,7 +115,7 @@ def _shuffle(cta: Cta, plan: Shuffles, values: Sequence[Val]) -> list[Val]:
     b = cta.b
     packed = LType(values[0].type.elem, len(plan.source_words[0]))
     word = f"i{packed.bits * packed.lanes}" if packed.lanes > 1 else packed.elem
-    words = [_vector(b, [values[r] for r in registers]) for registers in plan.source_words]
+    words = [b.vector_of([values[r] for r in registers]) for registers in plan.source_words]
     if packed.lanes > 1:
         words = [b.emit(f"bitcast {vector} to {word}", LType(word)) for vector in words]
     sent = Turned(b, words, cta.thread, plan.pick)
@@ -157,7 +148,7 @@ def _through_memory(cta: Cta, plan: Shared, values: Sequence[Val]) -> list[Val]:
         with _unless(cta, plan.redundant):
             place = _Places(cta, base, plan.stores)
             for move in stores:
-                vector = _vector(b, [values[register] for register in move.registers])
+                vector = b.vector_of([values[register] for register in move.registers])
                 b.store(vector, place(move), _size(move, type))
         cta.barrier()
         place = _Places(cta, base, plan.loads)

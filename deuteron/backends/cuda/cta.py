@@ -111,20 +111,16 @@ class Cta:
 
     def shuffle_xor(self, value: Val, mask: int) -> Val:
         """The value that lane `lane ^ mask` has."""
-        return self._shuffle("bfly", value, self.i32(mask), 31)
+        return self._shuffle("bfly", value, self.i32(mask))
 
     def shuffle_index(self, value: Val, lane: Val) -> Val:
         """The value that a lane has."""
-        return self._shuffle("idx", value, lane, 31)
+        return self._shuffle("idx", value, lane)
 
-    def shuffle_up(self, value: Val, distance: int) -> Val:
-        """The value that lane `lane - distance` has; the own one where there is none."""
-        return self._shuffle("up", value, self.i32(distance), 0)
-
-    def _shuffle(self, mode: str, value: Val, pick: Val, bound: int) -> Val:
+    def _shuffle(self, mode: str, value: Val, pick: Val) -> Val:
         def one(word: Val) -> Val:
-            args = [self.i32(_ALL_LANES), word, pick, self.i32(bound)]
-            return self.b.call(I32, f"llvm.nvvm.shfl.sync.{mode}.i32", args, "")
+            args = [self.i32(_ALL_LANES), word, pick, self.i32(WARP_SIZE - 1)]
+            return self.b.call(I32, f"llvm.nvvm.shfl.sync.{mode}.i32", args)
 
         return through_words(self.b, value, one)
 

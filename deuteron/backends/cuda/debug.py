@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from deuteron.backends.cuda.layout import Layout
 from deuteron.backends.cuda.tiles import Tiles
 from deuteron.backends.llvm.builder import I32, PTR, LType, Val
+from deuteron.backends.llvm.control_block import emit_failure
 from deuteron.backends.llvm.registers import convert
 from deuteron.dtypes import float64, int64, uint64
 from deuteron.ir import Op, Value
@@ -23,25 +24,13 @@ def emit_print(tiles: Tiles, op: Op) -> None:
     label = " " + str(op.attrs.get("prefix") or "").strip()
     as_hex = bool(op.attrs.get("hex"))
     if not op.operands:
-        _on_representative(tiles, None, lambda: _line(tiles, (), label, None, as_hex))
+        tiles.on_representatives(None, lambda: _line(tiles, (), label, None, as_hex))
     for number, operand in enumerate(op.operands):
         prefix = label + (f" (operand {number})" if len(op.operands) > 1 else "")
         layout = None
         if operand.type.shape:
             layout = tiles.assignment.common_home((operand,))
-        _on_representative(tiles, layout, partial(_all, tiles, operand, layout, prefix, as_hex))
-
-
-def _on_representative(tiles: Tiles, layout: Layout | None, write: Callable[[], None]) -> None:
-    def side() -> list[Val]:
-        write()
-        return []
-
-    own = tiles.representative(layout)
-    if own is None:
-        write()
-    else:
-        tiles.levels.branch(own, side, list)
+        tiles.on_representatives(layout, partial(_all, tiles, operand, layout, prefix, as_hex))
 
 
 def _all(tiles: Tiles, operand: Value, layout: Layout | None, prefix: str, as_hex: bool) -> None:
@@ -125,16 +114,6 @@ def emit_assert(tiles: Tiles, op: Op, control: Val, number: int) -> None:
             fails = b.and_(fails, args[1])
         failed = b.or_(failed, fails)
 
-    def record() -> list[Val]:
-        exchange = f"cmpxchg {control}, i64 0, i64 {number} monotonic monotonic, align 8"
-        pair = b.emit(exchange, LType("{ i64, i1 }"))
-        won = b.emit(f"extractvalue {pair}, 1", LType("i1"))
-        tiles.levels.branch(won, ids, list)
-        return []
-
-    def ids() -> list[Val]:
-        for axis, pid in enumerate(tiles.program_ids()):
-            b.store(pid, b.gep("i64", control, 1 + axis), 8)
-        return []
-
-    tiles.levels.branch(failed, record, list)
+    tiles.levels.branch(
+        failed, lambda: emit_failure(tiles.levels, control, number, tiles.program_ids), list
+    )

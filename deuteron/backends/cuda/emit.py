@@ -208,7 +208,8 @@ class _Emitter:
 
         for load in self.assignment.loads_ahead(node):
             self.accesses.order(load.operands[0], None, writes=False)
-        with self.accesses.optional(), self.dots.loop(node, runs) as dots:
+        before = self.accesses.open_accesses()
+        with self.dots.loop(node, runs) as dots:
             extra = len(dots.carried)
 
             def body(carried: list[Val]) -> Sequence[Val]:
@@ -224,6 +225,7 @@ class _Emitter:
             first = [lower, *dots.carried, *self._carried(node.inits, args)]
             final = self.levels.guarded(first, lambda carried: runs(carried[0]), body)
             results = dots.finish(final[extra + 1 :])
+        self.accesses.reopen(before)  # the body may not run, nor the waiting in it
         self._bind(node.results, args, results)
 
     def _enter_loop(self) -> None:

@@ -6,7 +6,7 @@ error that says what it means and what to do.
 
 from __future__ import annotations
 
-from deuteron.errors import DeuteronError, DeviceError, LaunchError, OutOfResources, call_site
+from deuteron.errors import DeuteronError, DeviceError, LaunchError, Loc, OutOfResources, call_site
 
 MAX_GRID = (2**31 - 1, 65_535, 65_535)
 """The most programs along each axis of a grid, on every GPU."""
@@ -164,14 +164,16 @@ def too_many_threads(kernel: str, num_warps: int, limit: int) -> OutOfResources:
     )
 
 
-def too_much_shared_memory(kernel: str, required: int, limit: int) -> OutOfResources:
-    """The error for tiles that do not fit into a GPU's shared memory."""
+def too_much_shared_memory(
+    kernel: str, required: int, limit: int, loc: Loc | None = None
+) -> OutOfResources:
+    """The error for tiles that do not fit into shared memory; by default placed at the call."""
     return OutOfResources(
         f"shared memory bytes of kernel {kernel}",
         required,
         limit,
         "use smaller blocks, or a lower num_stages: each stage holds the tiles of one turn",
-        loc=call_site(),
+        loc=loc or call_site(),
     )
 
 

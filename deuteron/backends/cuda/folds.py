@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
 
-from deuteron.backends.cuda.layout import Coord, Layout
+from deuteron.backends.cuda.layout import LANE_BITS, Coord, Layout
+from deuteron.backends.cuda.linear_code import emit_linear
 from deuteron.backends.cuda.target import WARP_SIZE
 from deuteron.backends.cuda.tiles import Tile, Tiles
 from deuteron.backends.llvm.builder import I32, LType, Val
@@ -111,7 +112,9 @@ class _Exchange:
         kept = [bit for bit, v in enumerate(source.lane) if not v[axis] and any(v)]
         self.same_lanes = 31 & ~sum(1 << bit for bit in kept)
         self.lanes = 1 << len(kept)
-        self.lane = self._compressed(kept)
+        # The lane's number among the lanes that hold different elements.
+        columns = [1 << kept.index(bit) if bit in kept else 0 for bit in range(LANE_BITS)]
+        self.lane = emit_linear(tiles.b, tiles.cta.lane, columns)
         first = next(iter(parts.values()))
         self.types = [val.type for val in first]
         self.sizes = [max(1, type.bits // 8) for type in self.types]
@@ -121,15 +124,6 @@ class _Exchange:
             starts.append(-(-(starts[-1] + size * count) // 16) * 16)
         self.starts = starts
         self.offset = tiles.cta.scratch(starts[-1])
-
-    def _compressed(self, kept: Sequence[int]) -> Val:
-        """The lane's number among the lanes that hold different elements."""
-        b, lane = self.tiles.b, self.tiles.cta.lane
-        number = b.const(0, I32)
-        for place, bit in enumerate(kept):
-            one = b.and_(b.lshr(lane, b.const(bit, I32)), b.const(1, I32))
-            number = b.or_(number, b.shl(one, b.const(place, I32)))
-        return number
 
     def _place(self, operand: int, coord: Coord, warp: Val) -> Val:
         b = self.tiles.b
@@ -206,7 +200,7 @@ def _scan_step(
             for own, end, coord in zip(elements, taken, coords, strict=True)
         ]
     b = tiles.b
-    bit = b.and_(tiles.base(layout)[axis], b.const(step, I32))
+    bit = b.and_(tiles.base(layout, axis), b.const(step, I32))
     takes = b.icmp("eq" if node.reverse else "ne", bit, b.const(0, I32))
     stepped: list[Element] = []
     for own, end in zip(elements, taken, strict=True):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from deuteron.backends.cuda.dot_plan import OperandPlan
 from deuteron.backends.cuda.layout import Coord, Layout
-from deuteron.backends.cuda.shared_tile import Places, SharedTile, vector_of
+from deuteron.backends.cuda.shared_tile import Places, SharedTile
 from deuteron.backends.cuda.tiles import Tiles
 from deuteron.backends.llvm.builder import I16, I32, LType, Val
 from deuteron.backends.llvm.registers import convert, storage_elem, to_register, to_storage
@@ -116,7 +116,7 @@ class Fragments:
         """A word of float16 from two 8-bit floats."""
         b = self.b
         if self.tiles.cta.target.sm >= _FP8_CONVERSIONS:
-            pair = b.emit(f"bitcast {vector_of(b, stored)} to i16", I16)
+            pair = b.emit(f"bitcast {b.vector_of(stored)} to i16", I16)
             kind = "e5m2x2" if element is float8e5 else "e4m3x2"
             return self.tiles.cta.asm(
                 f"cvt.rn.f16x2.{kind} $0, $1;", "=r,h", [pair], [I32], sideeffect=False
@@ -153,7 +153,7 @@ def pack_words(tiles: Tiles, values: Sequence[Val], source: DType, element: DTyp
 
 def join_word(tiles: Tiles, stored: Sequence[Val]) -> Val:
     """Elements as in memory, lowest first, as one i32."""
-    vector = vector_of(tiles.b, stored)
+    vector = tiles.b.vector_of(stored)
     return vector if vector.type == I32 else tiles.b.emit(f"bitcast {vector} to i32", I32)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deuteron.backends.cpu.kernel_info import AssertSite, ParamInfo
+from deuteron.backends.cpu.kernel_info import AssertSite, ParamInfo, decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,4 @@ class KernelInfo:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> KernelInfo:
         """The inverse of `to_json`, tuples having become lists."""
-        fields: dict[str, Any] = {
-            **data,
-            "params": tuple(ParamInfo(**param) for param in data["params"]),
-            "assert_sites": tuple(AssertSite(**site) for site in data["assert_sites"]),
-        }
-        return KernelInfo(**fields)
+        return KernelInfo(**decoded(data))

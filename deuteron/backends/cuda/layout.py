@@ -136,6 +136,11 @@ class Layout:
         """The warp bits that replicate, as a mask."""
         return self._replicated[1]
 
+    @property
+    def replicates(self) -> bool:
+        """Whether several threads hold the same element."""
+        return any(self._replicated)
+
     def is_representative(self, lane: int, warp: int) -> bool:
         """Whether a thread is the one to store: of those that hold an element, exactly one is."""
         return not (lane & self.replicated_lanes or warp & self.replicated_warps)

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 
 from deuteron.backends.cuda.cta import SHARED_PTR
 from deuteron.backends.cuda.layout import Coord, Layout
-from deuteron.backends.cuda.linear_code import emit_linear
 from deuteron.backends.cuda.tile_format import MAX_ROW_BYTES, PIECE_BYTES, TileFormat
 from deuteron.backends.cuda.tiles import Tiles
-from deuteron.backends.llvm.builder import I32, Builder, LType, Val
-from deuteron.backends.llvm.levels import Placed
+from deuteron.backends.llvm.builder import I32, LType, Val
 from deuteron.backends.llvm.registers import storage_elem, to_register, to_storage
 from deuteron.dtypes import DType
 
@@ -47,7 +45,7 @@ class Places:
             self._span |= vector
         self._root = tile.base
         if self._span:
-            self._root = self.b.add(tile.base, _thread_offset(tiles, vectors))
+            self._root = self.b.add(tile.base, tiles.thread_image(vectors))
         self._flipped = {0: self._root}
 
     def at(self, coord: Coord) -> tuple[Val, int]:
@@ -97,17 +95,6 @@ def _longest_run(wanted: set[Coord], start: Coord, axis: int, longest: int) -> l
     return neighbours(count)
 
 
-def _thread_offset(tiles: Tiles, vectors: tuple[int, ...]) -> Val:
-    """The calling thread's part of an offset, written once, before everything else."""
-    key = ("thread offset", *vectors)
-    placed = tiles.levels.recall(key)
-    if placed is None:
-        with tiles.levels.at(0):
-            offset = emit_linear(tiles.b, tiles.cta.thread, vectors)
-        placed = tiles.levels.remember(key, Placed(offset))
-    return placed.val
-
-
 # -- registers and tiles ----------------------------------------------------------------------
 def write_tile(tiles: Tiles, tile: SharedTile, values: Sequence[Val], layout: Layout) -> None:
     """Store a tile held in registers.  Readers must wait at a barrier."""
@@ -115,26 +102,13 @@ def write_tile(tiles: Tiles, tile: SharedTile, values: Sequence[Val], layout: La
     places = Places(tiles, tile, (*layout.lane, *layout.warp))
     at = layout.register_at
 
-    def write() -> list[Val]:
+    def write() -> None:
         for run in places.runs(layout.register_coords()):
             stored = [to_storage(b, values[at[coord]], tile.element) for coord in run]
             size = len(run) * tile.format.element_bytes
-            b.store(vector_of(b, stored), places.pointer(run[0]), size)
-        return []
+            b.store(b.vector_of(stored), places.pointer(run[0]), size)
 
-    own = tiles.representative(layout)
-    if own is None:
-        write()
-    else:
-        tiles.levels.branch(own, write, list)
-
-
-def read_tile(tiles: Tiles, tile: SharedTile, layout: Layout) -> list[Val]:
-    """A tile's registers in a layout, as values are held in registers."""
-    places = Places(tiles, tile, (*layout.lane, *layout.warp))
-    coords = layout.register_coords()
-    values = read_elements(tiles, tile, places, coords)
-    return [values[coord] for coord in coords]
+    tiles.on_representatives(layout, write)
 
 
 def read_elements(
@@ -152,13 +126,3 @@ def read_elements(
         for coord, part in zip(run, parts, strict=True):
             values[coord] = to_register(b, part, tile.element)
     return values
-
-
-def vector_of(b: Builder, elements: Sequence[Val]) -> Val:
-    """Scalars as one vector; one alone stays a scalar."""
-    if len(elements) == 1:
-        return elements[0]
-    vector = Val("poison", LType(elements[0].type.elem, len(elements)))
-    for lane, element in enumerate(elements):
-        vector = b.insert(vector, lane, element)
-    return vector

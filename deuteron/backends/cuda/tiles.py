@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deuteron.backends.cuda import convert
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.cta import Cta
 from deuteron.backends.cuda.layout import Coord, Layout, replicated
+from deuteron.backends.cuda.linear_code import emit_linear
 from deuteron.backends.llvm.builder import I32, LType, Val
 from deuteron.backends.llvm.elementwise import emit_op as emit_plain_op
-from deuteron.backends.llvm.levels import Levels
+from deuteron.backends.llvm.levels import Levels, Placed
 from deuteron.backends.llvm.registers import register_elem, to_register, to_storage
 from deuteron.dtypes import bfloat16
 from deuteron.ir import Op, Value
@@ -36,7 +37,6 @@ class Tiles:
         self.levels = Levels(self.b)
         self.scalars: dict[Value, Val] = {}
         self._tiles: dict[tuple[Value, Layout], Sequence[Val]] = {}
-        self._bases: dict[Layout, list[Val]] = {}
         self._described: dict[Value, Layout] = {}
 
     # -- known values -----------------------------------------------------------------------
@@ -83,28 +83,26 @@ class Tiles:
         return "\n".join(lines)
 
     # -- who holds what ---------------------------------------------------------------------
-    def base(self, layout: Layout) -> list[Val]:
-        """Per axis, the coordinate (i32) of the calling thread's register 0."""
-        found = self._bases.get(layout)
-        if found is None:
-            with self.levels.at(0):
-                found = [self._base(layout, axis) for axis in range(len(layout.shape))]
-            self._bases[layout] = found
-        return found
+    def thread_image(self, vectors: tuple[int, ...]) -> Val:
+        """The image (i32) of the calling thread's number under the linear map with these columns.
 
-    def _base(self, layout: Layout, axis: int) -> Val:
-        b = self.b
-        base = b.const(0, I32)
-        for index, vectors in ((self.cta.lane, layout.lane), (self.cta.warp, layout.warp)):
-            for bit, vector in enumerate(vectors):
-                if vector[axis]:
-                    on = b.and_(b.lshr(index, b.const(bit, I32)), b.const(1, I32))
-                    base = b.xor(base, b.mul(on, b.const(vector[axis], I32)))
-        return base
+        Written once, before everything else.
+        """
+        key = ("thread image", *vectors)
+        placed = self.levels.recall(key)
+        if placed is None:
+            with self.levels.at(0):
+                image = emit_linear(self.b, self.cta.thread, vectors)
+            placed = self.levels.remember(key, Placed(image))
+        return placed.val
+
+    def base(self, layout: Layout, axis: int) -> Val:
+        """The coordinate (i32) along an axis of the calling thread's register 0."""
+        return self.thread_image(tuple(v[axis] for v in (*layout.lane, *layout.warp)))
 
     def coordinate(self, layout: Layout, axis: int, offset: Coord) -> Val:
         """The coordinate (i32) along an axis of the calling thread's register at `offset`."""
-        base = self.base(layout)[axis]
+        base = self.base(layout, axis)
         if not offset[axis]:
             return base
         step = self.b.const(offset[axis], I32)
@@ -114,12 +112,8 @@ class Tiles:
 
     def linear(self, layout: Layout, offset: Coord) -> Val:
         """The row-major number (i32) of the element in the thread's register at `offset`."""
-        b = self.b
-        number = b.const(0, I32)
-        for axis, size in enumerate(layout.shape):
-            number = b.mul(number, b.const(size, I32))
-            number = b.add(number, self.coordinate(layout, axis, offset))
-        return number
+        thread = self.thread_image((*layout.flat_lane, *layout.flat_warp))
+        return self.b.xor(thread, self.b.const(layout.flat(offset), I32))
 
     def representative(self, layout: Layout | None) -> Val | None:
         """True in the threads that act for all that hold the same elements; None when all do."""
@@ -127,12 +121,25 @@ class Tiles:
             return self.cta.on_one_thread()
         b = self.b
         lanes, warps = layout.replicated_lanes, layout.replicated_warps
-        if not lanes and not warps:
+        if not layout.replicates:
             return None
         redundant = b.or_(
             b.and_(self.cta.lane, b.const(lanes, I32)), b.and_(self.cta.warp, b.const(warps, I32))
         )
         return b.icmp("eq", redundant, b.const(0, I32))
+
+    def on_representatives(self, layout: Layout | None, write: Callable[[], None]) -> None:
+        """Write what only these threads do."""
+
+        def side() -> list[Val]:
+            write()
+            return []
+
+        own = self.representative(layout)
+        if own is None:
+            write()
+        else:
+            self.levels.branch(own, side, list)
 
     def program_ids(self) -> list[Val]:
         """The three program ids, as i64."""

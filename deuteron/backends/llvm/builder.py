@@ -260,6 +260,15 @@ class Builder:
             f"shufflevector {one}, {type} poison, <{lanes} x i32> zeroinitializer", type
         )
 
+    def vector_of(self, elements: Sequence[Val]) -> Val:
+        """Scalars as one vector; one alone stays a scalar."""
+        if len(elements) == 1:
+            return elements[0]
+        vector = Val("poison", LType(elements[0].type.elem, len(elements)))
+        for lane, element in enumerate(elements):
+            vector = self.insert(vector, lane, element)
+        return vector
+
     def shuffle(self, a: Val, b: Val | None, picks: Sequence[int]) -> Val:
         """Lanes `picks` of the concatenation of a and b (-1 leaves a lane undefined)."""
         mask = ", ".join(f"i32 {p}" if p >= 0 else "i32 poison" for p in picks)
