@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from deuteron.dtypes import DType, float32, float64, int32, int64, integer, uint32, uint64
+from deuteron.dtypes import integer
 from deuteron.lang.context import Context, builtin
 from deuteron.lang.semantic import arith, casts
 from deuteron.lang.values import Operand, Tensor
@@ -151,20 +151,6 @@ def saturatef(ctx: Context, x: Operand) -> Tensor:
     return arith.clamp(ctx, x, 0.0, 1.0)
 
 
-@builtin
-def mulhi(ctx: Context, x: Operand, y: Operand) -> Tensor:
-    """The upper half of the product of two uint32 or two uint64."""
-    a, b = arith.numbers(ctx, "mulhi", x, y)
-    if a.dtype not in (uint32, uint64):
-        raise ctx.error(
-            "mulhi needs unsigned integers",
-            expected="uint32 or uint64",
-            got=str(a.dtype),
-            remedy="cast first, as in x.to(tl.uint32), or call tl.umulhi",
-        )
-    return arith.umulhi(ctx, a, b)
-
-
 # -- questions about floats ----------------------------------------------------------------
 def _float_tensor(ctx: Context, name: str, x: Operand) -> Tensor:
     tensor = casts.to_tensor(ctx, float(x) if isinstance(x, int) else x)
@@ -206,48 +192,3 @@ def signbit(ctx: Context, x: Operand) -> Tensor:
     value = _float_tensor(ctx, "signbit", x)
     bits = casts.bitcast(ctx, value, integer(value.number.bits))
     return arith.compare(ctx, "<", bits, 0)
-
-
-# -- bits of floats ------------------------------------------------------------------------
-def _reinterpret(name: str, source: DType, to: DType) -> Unary:
-    def function(ctx: Context, x: Operand) -> Tensor:
-        tensor = casts.to_tensor(ctx, x)
-        if tensor.dtype != source:
-            raise ctx.error(
-                f"{name} needs {source}",
-                expected=str(source),
-                got=str(tensor.dtype),
-                remedy="call x.to(dtype, bitcast=True) for other dtypes",
-            )
-        return casts.bitcast(ctx, tensor, to)
-
-    function.__name__ = name
-    function.__doc__ = f"The bits of a {source} read as a {to}."
-    return builtin(function)
-
-
-float_as_int = _reinterpret("float_as_int", float32, int32)
-float_as_uint = _reinterpret("float_as_uint", float32, uint32)
-int_as_float = _reinterpret("int_as_float", int32, float32)
-uint_as_float = _reinterpret("uint_as_float", uint32, float32)
-double_as_longlong = _reinterpret("double_as_longlong", float64, int64)
-longlong_as_double = _reinterpret("longlong_as_double", int64, float64)
-
-
-# -- conversions ---------------------------------------------------------------------------
-def _rounded_to(name: str, doc: str, op: str, to: DType) -> Unary:
-    def function(ctx: Context, x: Operand) -> Tensor:
-        return casts.cast(ctx, arith.float_unary(ctx, op, x), to)
-
-    function.__name__, function.__doc__ = name, doc
-    return builtin(function)
-
-
-llrint = _rounded_to("llrint", "The nearest whole number, ties to even; an int64.", "rint", int64)
-llround = _rounded_to(
-    "llround", "The nearest whole number, ties away from zero; an int64.", "round", int64
-)
-float2int_rn = _rounded_to("float2int_rn", "The nearest int32, ties to even.", "rint", int32)
-float2int_rz = _rounded_to("float2int_rz", "The int32 toward zero.", "trunc", int32)
-float2int_rd = _rounded_to("float2int_rd", "The greatest int32 not above x.", "floor", int32)
-float2int_ru = _rounded_to("float2int_ru", "The least int32 not below x.", "ceil", int32)
