@@ -6,11 +6,17 @@ Each setting is read when asked for, so that a test or a program may change the 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 
 def _flag(name: str) -> bool:
     return os.environ.get(name, "") not in ("", "0", "false", "off")
+
+
+def set_environment(values: Mapping[str, str]) -> None:
+    """Add variables to the environment of this process."""
+    os.environ.update(values)
 
 
 def cache_dir() -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, ClassVar
 
 
 class Kind(Enum):
@@ -19,8 +20,20 @@ class Kind(Enum):
     FLOAT = "float"
 
 
+class _ByName(type):
+    """`DType("fp32")`, as Triton's kernels write it, is the one dtype of that name."""
+
+    def __call__(cls, name: str, *rest: Any, **named: Any) -> Any:
+        if rest or named:
+            return super().__call__(name, *rest, **named)
+        known = BY_SHORT.get(name) or BY_NAME.get(name)
+        if known is None:
+            raise ValueError(f"no dtype is called {name!r}; there are {', '.join(BY_SHORT)}")
+        return known
+
+
 @dataclass(frozen=True, slots=True)
-class DType:
+class DType(metaclass=_ByName):
     """One element type.
 
     `bits` is the width of a value (1 for int1); `storage_bytes` the width in memory (1 for int1).
@@ -32,6 +45,15 @@ class DType:
     kind: Kind
     bits: int
     mantissa_bits: int = 0
+
+    # Names by family, as Triton lists them.
+    SINT_TYPES: ClassVar = ["int8", "int16", "int32", "int64"]
+    UINT_TYPES: ClassVar = ["int1", "uint8", "uint16", "uint32", "uint64"]
+    FP_TYPES: ClassVar = [
+        "fp8e4b15", "fp8e4nv", "fp8e4b8", "fp8e5", "fp8e5b16", "fp16", "bf16", "fp32", "fp64",
+    ]  # fmt: skip
+    STANDARD_FP_TYPES: ClassVar = ["fp16", "bf16", "fp32", "fp64"]
+    OTHER_TYPES: ClassVar = ["void"]
 
     def __str__(self) -> str:
         return self.name
@@ -134,6 +156,27 @@ BY_ARRAY_NAME: dict[str, DType] = {d.name: d for d in ALL if not d.is_fp8()} | {
     "float8_e5m2fnuz": float8e5b16,
     "float8_e4m3fnuz": float8e4b8,
 }
+
+
+def canonical_name(dtype: object) -> str:
+    """The short name of a dtype of this package, of NumPy or of torch: "fp32", "i8"."""
+    name = str(dtype).removeprefix("torch.")
+    found = BY_ARRAY_NAME.get(name) or BY_NAME.get(name) or BY_SHORT.get(name)
+    if found is None:
+        raise ValueError(f"{dtype} is the name of no dtype")
+    return found.short
+
+
+@dataclass(frozen=True, slots=True)
+class GPUTarget:
+    """A kind of hardware, under Triton's name: "cpu" is one too, with `warp_size` 1.
+
+    `arch` is the compute capability of CUDA (90 for 9.0), and 0 for a CPU.
+    """
+
+    backend: str
+    arch: int
+    warp_size: int
 
 
 class Specials(Enum):

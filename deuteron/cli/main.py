@@ -40,6 +40,9 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
     )
+    _describe_run(
+        commands.add_parser("run", help="run a Python program in which `import triton` gives ours")
+    )
     commands.add_parser("env", help="show what was detected on this machine, and why if it is off")
     return parser
 
@@ -77,6 +80,12 @@ def _describe_inspect(parser: argparse.ArgumentParser) -> None:
         help="comma list of source, ir, passes, llvm, asm; for a GPU source, ir, passes, layouts, "
         "llvm, ptx (default: all but ir)",
     )
+
+
+def _describe_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
+    parser.add_argument("program", metavar="PROGRAM", help="a Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program is given")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

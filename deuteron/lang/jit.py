@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 from deuteron.lang.frontend import PythonFrontend
-from deuteron.runtime.jit import JITFunction
+from deuteron.runtime.jit import JITFunction, use_frontend
+
+use_frontend(PythonFrontend)
 
 
 @overload
@@ -54,7 +56,6 @@ def jit(
     def make(function: Callable[..., Any]) -> JITFunction:
         return JITFunction(
             function,
-            frontend=PythonFrontend(),
             version=version,
             repr=repr,
             launch_metadata=launch_metadata,

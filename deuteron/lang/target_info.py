@@ -7,27 +7,15 @@ Python they tell of this machine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from deuteron.dtypes import GPUTarget
 from deuteron.lang.context import Context
 from deuteron.lang.values import unwrap, wrap
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class GPUTarget:
-    """A kind of hardware, under Triton's name: "cpu" is one too, with `warp_size` 1.
-
-    `arch` is the compute capability of CUDA (90 for 9.0), and 0 for a CPU.
-    """
-
-    backend: str
-    arch: int
-    warp_size: int
 
 
 _CPU = GPUTarget("cpu", 0, 1)

@@ -57,7 +57,10 @@ class ArrayArgument:
 
 
 class TensorWrapper:
-    """An array seen under another dtype; see `reinterpret`."""
+    """An array seen under another dtype; see `reinterpret`.
+
+    What it does not say itself it asks the array: `device`, `stride()`, `numel()`, …
+    """
 
     def __init__(self, base: Any, dtype: DType) -> None:
         self.base = base
@@ -69,6 +72,31 @@ class TensorWrapper:
         described = describe_array(self.base, "the reinterpreted array")
         assert described is not None
         return described.address
+
+    def cpu(self) -> TensorWrapper:
+        """The array on the CPU, under the same dtype."""
+        return TensorWrapper(self.base.cpu(), self.dtype)
+
+    def clone(self) -> TensorWrapper:
+        """A copy, under the same dtype."""
+        return TensorWrapper(self.base.clone(), self.dtype)
+
+    def to(self, device: Any) -> TensorWrapper:
+        """The array on another device, under the same dtype."""
+        return TensorWrapper(self.base.to(device), self.dtype)
+
+    def new_empty(self, shape: Any) -> TensorWrapper:
+        """Uninitialised memory of a shape, under the same dtype."""
+        return TensorWrapper(self.base.new_empty(shape), self.dtype)
+
+    def copy_(self, other: TensorWrapper) -> None:
+        """Take another's elements."""
+        self.base.copy_(other.base)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "base":
+            raise AttributeError(name)
+        return getattr(self.base, name)
 
     def __repr__(self) -> str:
         return f"TensorWrapper[{self.dtype}]({self.base!r})"

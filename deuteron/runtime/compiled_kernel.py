@@ -45,7 +45,8 @@ class KernelText(Mapping[str, str | bytes]):
 class KernelMetadata:
     """What Triton's callers read off a compiled kernel.
 
-    `scratch_bytes` are per thread of a CPU, `shared` are bytes per program on a GPU.
+    `shared` are the bytes that a program keeps its tiles in: shared memory of a GPU, the scratch
+    memory of a CPU's thread, which is also `scratch_bytes`.
     """
 
     name: str
@@ -61,8 +62,8 @@ class CompiledKernel:
     """One specialisation of a kernel, ready to run: `code` is in memory, or for the interpreter.
 
     `kernel[grid](*args)` launches it, with all parameters or the run-time ones only; arguments
-    that it was not compiled for are an error.  `n_regs` are the registers of a GPU's thread,
-    `n_spills` the words that did not fit in them; both are 0 on a CPU, which does not tell.
+    that it was not compiled for are an error.  `n_regs` are the registers of a GPU's thread and
+    `n_spills` the words that did not fit in them; of a CPU, its vector registers and 0.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class CompiledKernel:
             options.num_stages,
             taken.scratch_bytes,
             options.num_ctas,
-            taken.shared_bytes,
+            taken.shared_bytes or taken.scratch_bytes,
             options.maxnreg,
         )
         self._written = _written_names(spec, code)

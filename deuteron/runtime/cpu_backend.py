@@ -36,7 +36,8 @@ class CpuKernel:
 
     @property
     def resources(self) -> Resources:
-        return Resources(scratch_bytes=self.loaded.info.scratch_bytes)
+        registers = _target().vector_registers
+        return Resources(scratch_bytes=self.loaded.info.scratch_bytes, registers=registers)
 
     @property
     def texts(self) -> Mapping[str, Callable[[], str | bytes]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from deuteron.errors import LaunchError
 from deuteron.runtime.arrays import TensorWrapper, describe_array
 
 MAX_RANK = 5
+MAX_NUMEL = 2**20
 PADDINGS = ("zero", "nan")
 
 
@@ -106,3 +108,21 @@ def _error(expected: str, got: str, remedy: str) -> LaunchError:
         f"  got:      {got}\n"
         f"  remedy:   {remedy}"
     )
+
+
+def is_power_of_two(number: int) -> bool:
+    """Whether it is 1, 2, 4, …"""
+    return number > 0 and number & (number - 1) == 0
+
+
+def validate_block_shape(shape: Sequence[int]) -> int:
+    """How many elements a block has.  Raises TypeError or ValueError for one Triton refuses."""
+    for axis, size in enumerate(shape):
+        if not isinstance(size, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"axis {axis} of a block is {size!r}, which is no int")
+        if not is_power_of_two(size):
+            raise ValueError(f"axis {axis} of a block is {size}, which is no power of two")
+    count = prod(shape)
+    if count > MAX_NUMEL:
+        raise ValueError(f"a block of {count:,} elements is larger than {MAX_NUMEL:,}")
+    return count

@@ -28,6 +28,7 @@ from deuteron.dtypes import float32, float64, int32, int64
 from deuteron.errors import LaunchError
 from deuteron.ir import Function
 from deuteron.ir.types import Pointer
+from deuteron.runtime import hooks, knobs
 from deuteron.runtime.arrays import MockTensor, as_dtype, is_torch_tensor
 from deuteron.runtime.compiled_kernel import CompiledKernel
 from deuteron.runtime.devices import backend_of
@@ -42,6 +43,19 @@ Hook = Callable[..., object]
 # Annotated types that machine code packs by itself; others are always launched the plain way.
 _FAST_TYPES: Final = (None, int32, int64, float32, float64)
 _FLOATS: Final = (float32, float64)
+
+
+# What makes the front ends of functions that are given none.
+_make_frontend: list[Callable[[], Frontend]] = []
+
+
+def use_frontend(make: Callable[[], Frontend]) -> None:
+    """Have `make` give the front end of every function from now on that is not given one."""
+    _make_frontend[:] = [make]
+
+
+class _Forbidden(Exception):
+    """A hook said that a kernel is not to be compiled."""
 
 
 class KernelInterface:
@@ -59,6 +73,7 @@ class JITFunction(KernelInterface):
     """A kernel's Python function, compiled for each kind of arguments it is called with.
 
     `params` describe its parameters, `src` is its source, `cache_key` a hash of all it depends on.
+    `frontend` compiles it; left out, one of the kind that `use_frontend` has set.
     `interpret` has it run on the interpreter; None leaves that to DEUTERON_INTERPRET.  `backend`
     compiles for every device; None leaves that to where the arrays lie.  Compiling is thread-safe:
     one thread compiles a specialisation, others wait for it.
@@ -67,7 +82,7 @@ class JITFunction(KernelInterface):
     def __init__(
         self,
         fn: Callable[..., Any],
-        frontend: Frontend,
+        frontend: Frontend | None = None,
         *,
         backend: Backend | None = None,
         version: object = None,
@@ -81,7 +96,7 @@ class JITFunction(KernelInterface):
         launch_metadata: Callable[..., object] | None = None,
     ) -> None:
         self.fn = fn
-        self.frontend = frontend
+        self.frontend = frontend or _make_frontend[0]()
         self.backend = backend
         self.version = version
         self.debug = bool(debug)
@@ -162,17 +177,26 @@ class JITFunction(KernelInterface):
         return self[grid](*args, **kwargs)
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
-        """Compile for these arguments without running; dtypes may stand for arrays."""
+        """Compile for these arguments without running; dtypes may stand for arrays.
+
+        None where `knobs.runtime.jit_cache_hook` forbids it.
+        """
         bound = self._bind(args, kwargs)
         values = tuple(
             value if param.is_constexpr else _mocked(value)
             for param, value in zip(self.params, bound.values, strict=True)
         )
-        return self._kernel_for(self._specialize(Bound(values, bound.options)).spec)
+        try:
+            return self._kernel_for(self._specialize(Bound(values, bound.options)).spec, True)
+        except _Forbidden:
+            return None  # pyright: ignore[reportReturnType]
 
     def add_pre_run_hook(self, hook: Hook) -> None:
         """Call `hook(*args, **kwargs)` before each launch."""
         self.pre_run_hooks.append(hook)
+        self._forget_records()
+
+    def _forget_records(self) -> None:
         if self._fast is not None:
             self._fast.clear()
 
@@ -224,9 +248,18 @@ class JITFunction(KernelInterface):
             )
         bound = self._bind(args, kwargs)
         request = self._specialize(bound)
-        kernel = self._kernel_for(request.spec)
+        try:
+            kernel = self._kernel_for(request.spec)
+        except _Forbidden:
+            return None  # pyright: ignore[reportReturnType]
         sizes = resolve_grid(self.__name__, grid, self._meta(bound.values))
         kernel.check_writable(request.arrays)
+        if hooks.launching():
+            told = hooks.launch_metadata(kernel, sizes, self._meta(bound.values))
+            knobs.runtime.launch_enter_hook(told)
+            self._run(kernel, request, sizes)
+            knobs.runtime.launch_exit_hook(told)
+            return kernel
         if key is not None and not self.pre_run_hooks:
             self._record(key, kernel, kwargs, bound, request)
         self._run(kernel, request, sizes)
@@ -250,7 +283,7 @@ class JITFunction(KernelInterface):
 
     def _specialize(self, bound: Bound) -> Request:
         where = f"kernel {self.__name__}"
-        debug = self.debug or config.device_asserts()
+        debug = self.debug or config.device_asserts() or knobs.runtime.debug
         options = parse_options(bound.options, debug, where)
         stream = bound.options.get(STREAM)
         return specialize(self.__name__, self.params, bound.values, options, stream)
@@ -262,14 +295,17 @@ class JITFunction(KernelInterface):
     def _backend(self, spec: Specialization) -> Backend:
         return self.backend or backend_of(spec.device)
 
-    def _kernel_for(self, spec: Specialization) -> CompiledKernel:
+    def _kernel_for(self, spec: Specialization, warmup: bool = False) -> CompiledKernel:
         found = self._kernels.get(spec)
         if found is not None:
             return found
         with self._building(spec):
             found = self._kernels.get(spec)
             if found is None:
+                if hooks.forbidden(self, spec, warmup):
+                    raise _Forbidden
                 found = self._kernels[spec] = self._build(spec)
+                hooks.compiled(self, spec, warmup)
             return found
 
     @contextmanager
@@ -288,7 +324,7 @@ class JITFunction(KernelInterface):
         backend = self._backend(spec)
         stable = spec.stable_text()
         key = f"{source_key}\n{stable}\n{backend.key()}" if stable else None
-        stored = object_cache.load(key) if key else None
+        stored = None if knobs.compilation.always_compile or not key else object_cache.load(key)
         if stored is None:
             image = backend.compile(self.frontend.lower(self, spec), spec.options)
             metadata, obj = image.metadata, image.obj
@@ -337,6 +373,16 @@ class JITFunction(KernelInterface):
 
 
 _LIVING: weakref.WeakSet[JITFunction] = weakref.WeakSet()
+
+
+def _forget_all_records() -> None:
+    """Launches go the plain way at first, where hooks are called."""
+    for function in _LIVING:
+        function._forget_records()  # pyright: ignore[reportPrivateUsage]
+
+
+for _chain in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+    _chain.watchers.append(_forget_all_records)
 
 
 def _reset_locks() -> None:

@@ -435,8 +435,10 @@ def test_launching_a_compiled_kernel() -> None:
 def test_what_callers_read_off_a_compiled_kernel() -> None:
     compiled = make(four, scratch_bytes=512).warmup(np.float32, np.float32, 3, 4, grid=(1,))
     assert compiled.metadata.scratch_bytes == 512
-    assert (compiled.metadata.num_warps, compiled.metadata.shared) == (4, 0)
-    assert (compiled.name, compiled.n_regs, compiled.n_spills) == ("four", 0, 0)
+    assert (compiled.metadata.num_warps, compiled.metadata.shared) == (4, 512)
+    assert compiled.name == "four"
+    assert compiled.n_regs in (16, 32)  # vector registers of CPUs
+    assert compiled.n_spills == 0
     assert set(compiled.asm) == {"ir", "llir", "asm"}
     assert "kernel" in compiled.asm["asm"]
     with pytest.raises(KeyError):

@@ -89,7 +89,7 @@ def test_division_goes_to_float32_at_least(ctx, a: DType, b: DType, expected: DT
     x, y = tile(ctx, a, 8), tile(ctx, b, 8)
     if a.is_int() and b.is_int() and a.is_int_signed() != b.is_int_signed():
         for divide in (arith.truediv, arith.floordiv, arith.mod):
-            with pytest.raises(CompilationError, match="mixes a signed and an unsigned"):
+            with pytest.raises(CompilationError, match="different signedness"):
                 divide(ctx, x, y)
         return
     wide = dt.float64 if expected == dt.float64 else float32
@@ -99,7 +99,7 @@ def test_division_goes_to_float32_at_least(ctx, a: DType, b: DType, expected: DT
         assert arith.mod(ctx, x, y).dtype == expected
     else:
         assert arith.mod(ctx, x, y).dtype == wide
-        with pytest.raises(CompilationError, match="does not take these operands"):
+        with pytest.raises(CompilationError, match="invalid operands of type"):
             arith.floordiv(ctx, x, y)
     finish(ctx)
 
@@ -307,7 +307,7 @@ def test_what_pointers_cannot_do(ctx, symbol, left, right):
         "int": tile(ctx, int32, 4),
     }
     apply = operators.compare if symbol == "<" else operators.binary
-    with pytest.raises(CompilationError, match="does not take these operands"):
+    with pytest.raises(CompilationError, match="invalid operands of type"):
         apply(ctx, symbol, made[left], made[right])
 
 

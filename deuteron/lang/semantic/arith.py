@@ -46,7 +46,7 @@ def computation_dtype(
     mixes_signs = a.is_int() and b.is_int() and a.is_int_signed() != b.is_int_signed()
     if division and mixes_signs:
         raise ctx.error(
-            f"`{symbol}` mixes a signed and an unsigned integer",
+            f"Cannot use `{symbol}` on {a} and {b} because they have different signedness",
             expected="operands of one signedness",
             got=f"{a} and {b}",
             remedy=f"cast one side, as in x.to({a})",
@@ -77,11 +77,15 @@ def _refuse(
     ctx: Context, symbol: str, left: Operand, right: Operand, expected: str
 ) -> CompilationError:
     return ctx.error(
-        f"`{symbol}` does not take these operands",
+        f"`{symbol}` got invalid operands of type {_shown(left)} and {_shown(right)}",
         expected=expected,
         got=f"{describe(left)} and {describe(right)}",
         remedy=LOAD_FIRST if expected == _NO_POINTERS else _CAST_TO_INTEGER,
     )
+
+
+def _shown(operand: Operand) -> str:
+    return str(operand.dtype) if isinstance(operand, Tensor) else type(operand).__name__
 
 
 def has_pointer(*operands: Operand) -> bool:

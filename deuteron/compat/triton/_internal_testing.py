@@ -1,0 +1,3 @@
+"""The names of `triton._internal_testing`."""
+
+from deuteron.testing.arrays import *  # noqa: F403

@@ -1,0 +1,7 @@
+"""The names of `triton.compiler`."""
+
+from deuteron.compat.triton.compiler import compiler, errors
+from deuteron.errors import CompilationError
+from deuteron.runtime.compiled_kernel import CompiledKernel
+
+__all__ = ["CompilationError", "CompiledKernel", "compiler", "errors"]

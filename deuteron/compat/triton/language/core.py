@@ -1,0 +1,16 @@
+"""The names of `triton.language.core`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import deuteron.language
+from deuteron.compat import absent
+
+
+def __getattr__(name: str) -> Any:
+    """What stands in `triton.language` stands in its core too."""
+    try:
+        return getattr(deuteron.language, name)
+    except AttributeError:
+        absent(__name__, name)

@@ -1,0 +1,3 @@
+"""The names of `triton.language.random`."""
+
+from deuteron.lang.random import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The names of `triton.testing`."""
+
+from deuteron.testing import *  # noqa: F403
