@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from deuteron.backends.image import parameters
 from deuteron.errors import LaunchError
 from deuteron.ir import Function, format_function
 from deuteron.runtime.arrays import ArrayArgument
@@ -149,8 +150,6 @@ def _texts(code: LoadedKernel | Function) -> Mapping[str, Callable[[], str | byt
 
 def _written_names(spec: Specialization, code: LoadedKernel | Function) -> frozenset[str]:
     if isinstance(code, Function):
-        from deuteron.backends.cpu.compiler import parameters
-
         params = parameters(code)
     else:
         params = code.params

@@ -1,7 +1,8 @@
 """`JITFunction`: a kernel as Python sees it, from the call to the launch.
 
 kernel[grid](x, y, n, BLOCK=1024)
-    → the machine code of backends.cpu.launcher_ir, which runs what it has a record for
+    → the machine code of backends.cpu.launcher_ir, which runs what it has a record for (a GPU's
+      kernel does not wait until it is loaded)
     → else JITFunction._launch_slowly:
         parameters.bind → specialize.specialize → a CompiledKernel, from memory, from the disk
         cache, or from front end and the backend of the arrays' device → its launch, and a record
@@ -21,6 +22,7 @@ from functools import partial, update_wrapper
 from typing import Any, Final
 
 from deuteron import config
+from deuteron.backends.cpu import native
 from deuteron.backends.cpu.describe_ir import CONSTEXPR, NO_DIVISIBILITY, NO_ONE
 from deuteron.backends.cpu.launcher import MISSING, FastParam, FastPath, register_array_type
 from deuteron.backends.llvm import object_cache
@@ -29,7 +31,7 @@ from deuteron.errors import LaunchError
 from deuteron.ir import Function
 from deuteron.ir.types import Pointer
 from deuteron.runtime import hooks, knobs
-from deuteron.runtime.arrays import MockTensor, as_dtype, is_torch_tensor
+from deuteron.runtime.arrays import MockTensor, as_dtype, is_torch_tensor, lies_on_gpu
 from deuteron.runtime.compiled_kernel import CompiledKernel
 from deuteron.runtime.devices import backend_of
 from deuteron.runtime.grid import resolve_grid
@@ -165,7 +167,11 @@ class JITFunction(KernelInterface):
 
     # -- launching --------------------------------------------------------------------------
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
-        fast = self._fast or self._fast_path()
+        fast = self._fast
+        if fast is None:
+            if not native.is_loaded() and not self.interpret:
+                return partial(self._launch_first, grid)
+            fast = self._fast_path()
         if fast is None:
             return partial(self._launch_by_call, grid)
         return fast.bind(grid, self)
@@ -223,6 +229,16 @@ class JITFunction(KernelInterface):
         kernel.check_fits(request)
         kernel.check_writable(request.arrays)
         self._run(kernel, request, resolve_grid(self.__name__, grid, self._meta(args)))
+        return kernel
+
+    def _launch_first(self, grid: object, *args: object, **kwargs: object) -> CompiledKernel:
+        """Launch when the machine code was not loaded yet; kernels of a GPU do not wait for it."""
+        waits = self.backend is not None or not any(map(lies_on_gpu, (*args, *kwargs.values())))
+        if waits or native.is_loaded():
+            native.code()
+            return self[grid](*args, **kwargs)
+        kernel = self._launch_slowly(grid, args, kwargs, None)
+        native.load_in_background()
         return kernel
 
     def _launch_by_call(self, grid: object, *args: object, **kwargs: object) -> CompiledKernel:

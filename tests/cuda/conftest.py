@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deuteron.backends.cpu import native
 from deuteron.backends.cpu.launcher import register_array_type
 from deuteron.backends.cuda import driver
 from deuteron.runtime.devices import backend_of
@@ -24,6 +25,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCuda]:
     backend_of.cache_clear()
     CURRENT_STREAMS.clear()
     assert register_array_type(GpuArray)
+    native.code()  # or the first launches would do without it
     yield fake
     backend_of.cache_clear()
     assert fake.problems == []

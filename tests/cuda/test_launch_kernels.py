@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deuteron.backends.cpu import native
 from deuteron.backends.cpu.kernel_info import AssertSite
 from deuteron.dtypes import bfloat16, float16, float32, float64, int8, int64
 from deuteron.errors import DeviceAssertionError, LaunchError
@@ -70,6 +71,30 @@ def test_what_reaches_the_driver(cuda: FakeCuda, compiler: FakeCompiler) -> None
         b"\1",
         struct.pack("<q", 7),
     ]
+
+
+def test_first_launches_do_not_wait_for_the_machine_code(
+    cuda: FakeCuda, compiler: FakeCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, go_on = native.code(), threading.Event()
+
+    def load(*machine: object) -> native.Code:
+        assert go_on.wait(60)
+        return loaded
+
+    monkeypatch.setattr(native, "_CODE", [])
+    monkeypatch.setattr(native, "load_code", load)
+    k, x = make(four), GpuArray()
+    slow, bound = slow_launches(k), k[(1,)]
+    for _ in range(2):
+        bound(x, x, x, n=5)
+    assert (len(slow), len(cuda.launches)) == (2, 2)
+    go_on.set()
+    native.code()  # as the thread is about to
+    for _ in range(3):
+        bound(x, x, x, n=5)
+    assert (len(slow), len(cuda.launches)) == (3, 5)
+    assert len(set(map(repr, cuda.launches))) == 1
 
 
 def test_narrow_types_are_packed_the_plain_way(cuda: FakeCuda, compiler: FakeCompiler) -> None:

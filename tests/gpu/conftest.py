@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deuteron.backends.cpu import native
 from deuteron.backends.cuda.driver import Device, driver, driver_problem
 from tests.gpu.checks import tasks_of, workers
 from tests.gpu.workers import Workers
@@ -19,6 +20,7 @@ def gpu() -> Device:
     """The first GPU."""
     if problem := driver_problem():
         pytest.skip(problem)
+    native.code()  # or the first launches would do without it
     return driver().device(0)
 
 

@@ -102,6 +102,20 @@ def test_args_block(kind: str) -> None:
     ]
 
 
+def test_first_launch_loads_the_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, k, out = native.code(), make(four, COUNT, scratch_bytes=1000), np.zeros(1, np.int64)
+    monkeypatch.setattr(native, "_CODE", [])
+    monkeypatch.setattr(native, "load_code", lambda *machine: loaded)
+    bound = k[(1,)]
+    assert not native.is_loaded()
+    bound(out, out, out, 5)
+    assert native.is_loaded()
+    with machine_code_only(k):
+        bound(out, out, out, 5)
+        k[(1,)](out, out, out, 5)
+    assert out.tolist() == [3]
+
+
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_every_program_runs_once(kind: str) -> None:
     k = make(four, COUNT, scratch_bytes=1000)

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
 
 from deuteron import config
 from deuteron.backends.cpu.buffers import elem_bytes
 from deuteron.backends.cpu.emit import emit
-from deuteron.backends.cpu.kernel_info import KernelInfo, ParamInfo
-from deuteron.backends.cpu.planner import Plan, is_memory_write
+from deuteron.backends.cpu.kernel_info import KernelInfo
+from deuteron.backends.cpu.planner import Plan
 from deuteron.backends.cpu.target import CpuTarget, host_target
 from deuteron.backends.cpu.widen_dots import widen_dots
+from deuteron.backends.image import KernelImage, parameters
 from deuteron.backends.llvm.compile import Machine, compile_object
 from deuteron.backends.llvm.registers import storage_elem
 from deuteron.errors import OutOfResources
-from deuteron.ir import Function, Op, Value, format_function, walk
-from deuteron.ir.pointer_roots import PointerRoots
+from deuteron.ir import Function, format_function
 from deuteron.passes import pipeline
 
 SCRATCH_LIMIT_BYTES = 256 << 20
 _TILES_SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class KernelImage:
-    """A compiled kernel: what its backend loads and what the disk cache keeps."""
-
-    metadata: dict[str, Any]
-    obj: bytes
-    llvm: str
-    ir: str
 
 
 def compile_function(function: Function, target: CpuTarget | None = None) -> KernelImage:
@@ -85,18 +73,3 @@ def _too_much_scratch(plan: Plan, required: int) -> OutOfResources:
         got="\n            ".join(["; the largest tiles that are kept:", *lines]),
         loc=plan.function.loc,
     )
-
-
-def parameters(function: Function) -> tuple[ParamInfo, ...]:
-    """The run-time parameters, and through which of them the kernel may store."""
-    writes = [n for n in walk(function.body) if isinstance(n, Op) and is_memory_write(n)]
-    pointers = PointerRoots(function)
-    written = {root for n in writes for root in pointers.all_of(n.operands[0])}
-    return tuple(_parameter(p, p in written) for p in function.params)
-
-
-def _parameter(param: Value, written: bool) -> ParamInfo:
-    type = param.type
-    if type.is_pointer:
-        return ParamInfo(param.name, "pointer", type.pointee.name, written)
-    return ParamInfo(param.name, "float" if type.dtype.is_floating() else "int", type.dtype.name)

@@ -2,18 +2,23 @@
 
 Compiled once per machine and kept in the disk cache like any kernel.  The symbols of CPython that
 it calls are given to the linker by address.
+
+A GPU's kernels can be launched without it, more slowly.  So nobody who waits for a GPU's first
+result waits for this: a thread loads it meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import platform
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, PYFUNCTYPE, c_char_p, c_int, c_int32, c_int64, c_void_p, py_object
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -100,14 +105,48 @@ class Code:
     pool_set_threads: Callable[[int, int], int]
 
 
-@cache
+_CODE: list[Code] = []  # the one of this process, once loaded
+_LOADING = threading.RLock()
+
+if hasattr(os, "register_at_fork"):  # a child never inherits half of a load
+    os.register_at_fork(
+        before=_LOADING.acquire, after_in_parent=_LOADING.release, after_in_child=_LOADING.release
+    )
+
+
 def code() -> Code:
     """The launch path's code for this machine.  Stays loaded for the life of the process.
 
     Raises UserError on a Python without GIL, whose objects are laid out otherwise.
     """
-    machine = machine_name()
-    return load_code(machine, has_futex(machine, sys.platform))
+    if not _CODE:
+        with _LOADING:
+            if not _CODE:
+                machine = machine_name()
+                _CODE.append(load_code(machine, has_futex(machine, sys.platform)))
+    return _CODE[0]
+
+
+def is_loaded() -> bool:
+    """Whether `code` answers at once."""
+    return bool(_CODE)
+
+
+def load_in_background() -> None:
+    """Let `code` answer at once some time later.
+
+    A thread loads it, for most of its time in LLVM and without the GIL.  The process does not end
+    before it is done.
+    """
+    if _CODE or not _LOADING.acquire(blocking=False):
+        return  # it is loaded, or being loaded
+    _LOADING.release()
+    threading.Thread(target=_load_quietly, name="deuteron-launch-path").start()
+
+
+def _load_quietly() -> None:
+    with contextlib.suppress(Exception):  # whoever asks for the code is told
+        code()
 
 
 def machine_name() -> str:

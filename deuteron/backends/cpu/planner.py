@@ -20,7 +20,8 @@ from deuteron.backends.cpu.first_turns import begin_accumulators
 from deuteron.backends.cpu.grouping import Grouper
 from deuteron.backends.cpu.steps import BlockPlan, Group, Step
 from deuteron.backends.cpu.target import CpuTarget
-from deuteron.ir import OPS, Effect, For, Function, If, Op, Reduce, Scan, Value, While
+from deuteron.backends.image import is_memory_write
+from deuteron.ir import For, Function, If, Op, Reduce, Scan, Value, While
 from deuteron.ir.axis_info import AxisFacts
 from deuteron.ir.nodes import Block, Node, node_blocks, node_operands
 from deuteron.ir.pointer_roots import PointerRoots
@@ -309,11 +310,6 @@ def _inputs(step: Step) -> list[Value]:
         return [value for sink in step.sinks for value in sink.inputs]
     is_dot = isinstance(step.node, Op) and step.node.name == "dot"
     return list(node_operands(step.node)[2 if is_dot else 0 :])
-
-
-def is_memory_write(op: Op) -> bool:
-    """Whether an op changes memory that loads can see."""
-    return OPS[op.name].effect is Effect.WRITE and op.name not in ("print", "assert", "assume")
 
 
 def reachable(start: Value, links: Mapping[Value, Iterable[Value]]) -> set[Value]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from deuteron import config
-from deuteron.backends.cpu.compiler import KernelImage, parameters
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.emit import emit
 from deuteron.backends.cuda.failures import too_much_shared_memory
 from deuteron.backends.cuda.kernel_info import KernelInfo
 from deuteron.backends.cuda.target import CudaTarget
+from deuteron.backends.image import KernelImage, parameters
 from deuteron.backends.llvm.compile import assembly
 from deuteron.backends.refusals import require_on_gpu
 from deuteron.ir import Function, format_function

@@ -12,6 +12,7 @@ import re
 from ctypes import byref, c_size_t, c_void_p
 from dataclasses import dataclass
 
+from deuteron.backends.cpu import native
 from deuteron.backends.cuda.driver import Device, JitOptions
 from deuteron.backends.cuda.failures import old_driver_for_ptx
 from deuteron.backends.llvm import object_cache
@@ -55,6 +56,7 @@ def _cubin(ptx: bytes, device: Device) -> bytes:
     stored = object_cache.load(key)
     if stored is not None:
         return stored.obj
+    native.load_in_background()  # the driver is busy for longer than this takes
     try:
         cubin = _link(ptx, device)
     except DeviceError:
