@@ -20,7 +20,7 @@ from tests.cuda.simt_asm import Assembly
 from tests.cuda.simt_memory import SHARED_START, GlobalMemory, SharedMemory
 from tests.cuda.simt_types import Bits, from_bytes, to_bytes, width
 
-_TYPE = r"(?:<\d+ x [\w ()]+?>|ptr addrspace\(\d\)|\{[^}]*\}|\w+)"
+_TYPE = r"(?:<\d+ x [\w ()]+?>|ptr addrspace\(\d\)|%struct\d+|\w+)"
 _ASSIGNMENT = re.compile(r"(%\S+) = (.*)")
 _ASM = re.compile(
     rf'call (?P<result>{_TYPE}) asm (?:sideeffect )?"(?P<text>[^"]*)", "(?P<constraints>[^"]*)"'

@@ -103,7 +103,7 @@ class _Emitter:
             f"define void @{name}(ptr noalias readonly %args, i64 %begin, i64 %end, "
             f"ptr noalias %scratch, ptr noalias {STORE}) #0 {{"
         )
-        body = "\n".join(self.b.code.lines)
+        body = self.b.code.text()
         declares = "\n".join(self.b.declares.values())
         constants = "".join(f"@{n} = {text}\n" for n, text in self.b.globals.items())
         tail = f"attributes #0 = {{ {attrs} }}\n!0 = !{{i32 1}}\n"

@@ -152,9 +152,9 @@ class Cta:
                 call = f'call {single} {flags} "{quoted}", "{constraints}"({shown}){suffix}'
                 return [b.emit(call, single)]
             case _:
-                struct = f"{{ {', '.join(map(str, results))} }}"
+                struct = b.struct(results)
                 call = f'call {struct} {flags} "{quoted}", "{constraints}"({shown}){suffix}'
-                whole = b.emit(call, LType(struct))
+                whole = b.emit(call, struct)
                 return [
                     b.emit(f"extractvalue {whole}, {i}", type) for i, type in enumerate(results)
                 ]

@@ -17,7 +17,8 @@ from deuteron.backends.cuda.debug import emit_assert, emit_print
 from deuteron.backends.cuda.dots import Dots
 from deuteron.backends.cuda.elementwise import emit_op
 from deuteron.backends.cuda.folds import emit_reduce, emit_scan
-from deuteron.backends.cuda.tiles import Tile, Tiles
+from deuteron.backends.cuda.layout import Layout
+from deuteron.backends.cuda.tiles import Deferred, Tile, Tiles
 from deuteron.backends.cuda.views import emit_arange, emit_view
 from deuteron.backends.llvm.builder import PTR, LType, Val
 from deuteron.backends.llvm.registers import register_elem, storage_elem, to_register
@@ -91,12 +92,13 @@ class _Emitter:
     def _module(self, name: str, params: Sequence[str]) -> str:
         threads = 32 * self.cta.num_warps
         limit = f' "nvvm.maxnreg"="{self.maxnreg}"' if self.maxnreg else ""
-        body = "\n".join(self.b.code.lines)
+        body = self.b.code.text()
         declares = "\n".join(self.b.declares.values())
+        structs = "".join(f"{n} = type {text}\n" for text, n in self.b.structs.items())
         constants = "".join(f"@{n} = {text}\n" for n, text in self.b.globals.items())
         return (
             f"@{SHARED_SYMBOL} = external addrspace(3) global [0 x i8], align {SHARED_ALIGN}\n"
-            f"{constants}define ptx_kernel void @{name}({', '.join(params)}) #0 {{\n"
+            f"{structs}{constants}define ptx_kernel void @{name}({', '.join(params)}) #0 {{\n"
             f"entry:\n{body}\n}}\n\n{declares}\n\n"
             f'attributes #0 = {{ nounwind "nvvm.maxntid"="{threads}"{limit} }}\n'
         )
@@ -156,12 +158,18 @@ class _Emitter:
                 if op.name == "arange":
                     tile = emit_arange(self.tiles, op, layout)
                 elif OPS[op.name].elementwise:
-                    operands = [self.tiles.registers(o, layout) for o in op.operands]
-                    registers = [emit_op(self.b, op, args) for args in zip(*operands, strict=True)]
-                    tile = Tile(layout, registers)
+                    tile = self._elementwise(op, layout)
                 else:
                     tile = emit_view(self.tiles, op, result, layout)
                 self.tiles.put(result, tile)
+
+    def _elementwise(self, op: Op, layout: Layout) -> Tile:
+        operands = [self.tiles.registers(o, layout) for o in op.operands]
+
+        def write(register: int) -> Val:
+            return emit_op(self.b, op, [registers[register] for registers in operands])
+
+        return Tile(layout, Deferred(self.b, layout.registers, write))
 
     def _scalar(self, op: Op, result: Value) -> Val:
         match op.name:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from deuteron.backends.cuda import gf2
 
@@ -155,11 +155,11 @@ class Layout:
     # -- transformations --------------------------------------------------------------------
     def slice(self, axis: int) -> Layout:
         """Without one axis: where a reduction along it leaves its result."""
-        return self._map(_without(self.shape, axis), lambda v: _without(v, axis))
+        return _slice(self, axis)
 
     def unit(self, axis: int) -> Layout:
         """With size 1 along an axis: the layout of what is broadcast along it."""
-        return self._map(_with(self.shape, axis, 1), lambda v: _with(v, axis, 0))
+        return _unit(self, axis)
 
     def insert(self, axis: int) -> Layout:
         """With a new axis of size 1."""
@@ -167,7 +167,7 @@ class Layout:
         def insert(v: Coord, entry: int) -> Coord:
             return (*v[:axis], entry, *v[axis:])
 
-        return self._map(insert(self.shape, 1), lambda v: insert(v, 0))
+        return _mapped(self, insert(self.shape, 1), lambda v: insert(v, 0))
 
     def drop(self, axis: int) -> Layout:
         """Without an axis of size 1."""
@@ -176,34 +176,26 @@ class Layout:
 
     def permute(self, order: Sequence[int]) -> Layout:
         """Axis i of the result is axis `order[i]` of this."""
-        return self._map(tuple(self.shape[a] for a in order), lambda v: tuple(v[a] for a in order))
+        shape = tuple(self.shape[a] for a in order)
+        return _mapped(self, shape, lambda v: tuple(v[a] for a in order))
 
     def reshape(self, shape: Sequence[int]) -> Layout:
         """The same elements in row-major order, in another shape."""
         new = tuple(shape)
         assert math.prod(new) == self.numel
-        return self._map(new, lambda v: _unflat(self.flat(v), new))
+        return _mapped(self, new, lambda v: _unflat(self.flat(v), new))
 
     def half(self, axis: int) -> Layout:
         """Of each half of the tile along an axis, in the place of both: for concatenation."""
         size = self.shape[axis] // 2
-        return self._map(
-            _with(self.shape, axis, size), lambda v: _with(v, axis, v[axis] & (size - 1))
-        )
+        shape = _with(self.shape, axis, size)
+        return _mapped(self, shape, lambda v: _with(v, axis, v[axis] & (size - 1)))
 
     def with_minor_pair(self) -> Layout:
         """With a new last axis of size 2 in the lowest bit of the register."""
         pair = (*(0 for _ in self.shape), 1)
-        grown = self._map((*self.shape, 1), lambda v: (*v, 0))
+        grown = _mapped(self, (*self.shape, 1), lambda v: (*v, 0))
         return Layout((*self.shape, 2), (pair, *grown.register), grown.lane, grown.warp)
-
-    def _map(self, shape: tuple[int, ...], each: Callable[[Coord], Coord]) -> Layout:
-        return _injective(
-            shape,
-            [each(v) for v in self.register],
-            [each(v) for v in self.lane],
-            [each(v) for v in self.warp],
-        )
 
     # -- text -------------------------------------------------------------------------------
     def to_text(self) -> str:
@@ -220,6 +212,26 @@ class Layout:
 
     def __str__(self) -> str:
         return self.to_text()
+
+
+@cache  # asked for again and again, for each register that is broadcast
+def _slice(layout: Layout, axis: int) -> Layout:
+    return _mapped(layout, _without(layout.shape, axis), lambda v: _without(v, axis))
+
+
+@cache
+def _unit(layout: Layout, axis: int) -> Layout:
+    return _mapped(layout, _with(layout.shape, axis, 1), lambda v: _with(v, axis, 0))
+
+
+def _mapped(layout: Layout, shape: tuple[int, ...], each: Callable[[Coord], Coord]) -> Layout:
+    """The layout whose vectors are the images of a layout's vectors."""
+    return _injective(
+        shape,
+        [each(v) for v in layout.register],
+        [each(v) for v in layout.lane],
+        [each(v) for v in layout.warp],
+    )
 
 
 def blocked(shape: Sequence[int], num_warps: int, order: Sequence[int], vector: int = 1) -> Layout:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from deuteron.backends.cuda import convert
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.cta import Cta
 from deuteron.backends.cuda.layout import Coord, Layout, replicated
 from deuteron.backends.cuda.linear_code import emit_linear
-from deuteron.backends.llvm.builder import I32, LType, Val
+from deuteron.backends.llvm.builder import I32, Builder, LType, Val
 from deuteron.backends.llvm.elementwise import emit_op as emit_plain_op
 from deuteron.backends.llvm.levels import Levels, Placed
 from deuteron.backends.llvm.registers import register_elem, to_register, to_storage
@@ -27,6 +28,37 @@ class Tile:
     registers: Sequence[Val]
 
 
+class Deferred(Sequence[Val]):
+    """Registers that are written when they are first asked for, at the place where this was made.
+
+    An access of neighbours asks for the first one's address and mask only.
+    """
+
+    def __init__(self, b: Builder, count: int, write: Callable[[int], Val]) -> None:
+        self._b = b
+        self._write = write
+        self._place = b.reserve()
+        self._known: list[Val | None] = [None] * count
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @overload
+    def __getitem__(self, index: int) -> Val: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Val]: ...
+
+    def __getitem__(self, index: int | slice) -> Val | list[Val]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        found = self._known[index]
+        if found is None:
+            with self._b.at(self._place):
+                found = self._known[index] = self._write(index)
+        return found
+
+
 class Tiles:
     """The values of one kernel."""
 
@@ -35,6 +67,7 @@ class Tiles:
         self.cta = Cta(assignment.target, assignment.num_warps)
         self.b = self.cta.b
         self.levels = Levels(self.b)
+        self._images = self.b.reserve()
         self.scalars: dict[Value, Val] = {}
         self._tiles: dict[tuple[Value, Layout], Sequence[Val]] = {}
         self._described: dict[Value, Layout] = {}
@@ -91,7 +124,7 @@ class Tiles:
         key = ("thread image", *vectors)
         placed = self.levels.recall(key)
         if placed is None:
-            with self.levels.at(0):
+            with self.b.at(self._images):
                 image = emit_linear(self.b, self.cta.thread, vectors)
             placed = self.levels.remember(key, Placed(image))
         return placed.val

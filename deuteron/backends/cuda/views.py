@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 
 from deuteron.backends.cuda.assign import operand_layouts
 from deuteron.backends.cuda.layout import Coord, Layout
-from deuteron.backends.cuda.tiles import Tile, Tiles
+from deuteron.backends.cuda.tiles import Deferred, Tile, Tiles
 from deuteron.backends.llvm.builder import I32, Val
 from deuteron.ir import Op, Value
 
 
 def emit_arange(tiles: Tiles, op: Op, layout: Layout) -> Tile:
     """`arange(start, end)` in any 1-D layout."""
-    start = tiles.b.const(op.attrs["start"], I32)
-    registers = [tiles.coordinate(layout, 0, offset) for offset in layout.register_coords()]
-    if op.attrs["start"]:
-        registers = [tiles.b.add(register, start) for register in registers]
-    return Tile(layout, registers)
+    coords = layout.register_coords()
+
+    def write(register: int) -> Val:
+        own = tiles.coordinate(layout, 0, coords[register])
+        first: int = op.attrs["start"]
+        return tiles.b.add(own, tiles.b.const(first, I32)) if first else own
+
+    return Tile(layout, Deferred(tiles.b, layout.registers, write))
 
 
 def emit_view(tiles: Tiles, op: Op, result: Value, layout: Layout) -> Tile:
@@ -32,8 +35,12 @@ def emit_view(tiles: Tiles, op: Op, result: Value, layout: Layout) -> Tile:
         return Tile(layout, [tiles.scalar(operand)] * layout.registers)
     registers = tiles.registers(operand, source)
     of = source_coordinate(op, result, layout)
-    places = source.register_at
-    return Tile(layout, [registers[places[of(c)]] for c in layout.register_coords()])
+    places, coords = source.register_at, layout.register_coords()
+
+    def pick(register: int) -> Val:
+        return registers[places[of(coords[register])]]
+
+    return Tile(layout, Deferred(tiles.b, layout.registers, pick))
 
 
 def source_coordinate(op: Op, result: Value, layout: Layout) -> Callable[[Coord], Coord]:

@@ -11,8 +11,12 @@ and inline assembly are all plain, and emission costs 0.2 µs an instruction.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+_UNDOES = {"fptrunc": "fpext", "trunc": "zext", "bitcast": "bitcast"}  # what each can undo
+_LOSSLESS = frozenset(_UNDOES.values())
 
 FLOAT_ELEMS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
 
@@ -66,10 +70,24 @@ class Val:
 
 @dataclass(slots=True)
 class Code:
-    """A buffer of instructions with the label of the basic block they end in."""
+    """A buffer of instructions with the label of the basic block they end in.
+
+    Among its lines may stand other buffers, in which code is still written (`Builder.reserve`).
+    """
 
     block: str
-    lines: list[str] = field(default_factory=list[str])
+    lines: list[str | Code] = field(default_factory=list["str | Code"])
+
+    def text(self) -> str:
+        """All lines, those of buffers inside it in their places."""
+        return "\n".join(self._flat())
+
+    def _flat(self) -> Iterator[str]:
+        for line in self.lines:
+            if isinstance(line, str):
+                yield line
+            else:
+                yield from line._flat()
 
 
 def float_text(value: float, elem: str) -> str:
@@ -100,7 +118,11 @@ class Builder:
         self.native_bf16 = False
         # Module-level constants: name to definition without the name.
         self.globals: dict[str, str] = {}
+        # Definitions of structs, with their names.
+        self.structs: dict[str, str] = {}
         self._next = 0
+        # By a conversion and its result: what was converted, where nothing was lost.
+        self._converted_from: dict[str, Val] = {}
 
     # -- raw text ---------------------------------------------------------------------------
     def name(self, hint: str = "t") -> str:
@@ -122,6 +144,19 @@ class Builder:
         self.code.lines.append(f"{name}:")
         self.code.block = name
 
+    def reserve(self) -> Code:
+        """A place here for code without branches that is written later, in `with at(place)`."""
+        place = Code(self.code.block)
+        self.code.lines.append(place)
+        return place
+
+    @contextmanager
+    def at(self, place: Code) -> Generator[None]:
+        """Write at a reserved place."""
+        before, self.code = self.code, place
+        yield
+        self.code = before
+
     def declare(self, result: str, name: str, args: Iterable[str], attrs: str = "") -> None:
         self.declares[name] = f"declare {result} @{name}({', '.join(args)}){attrs}"
 
@@ -139,6 +174,11 @@ class Builder:
     def intrinsic(self, name: str, args: Sequence[Val], result: LType | None = None) -> Val:
         """Call `llvm.<name>.<suffix of the first argument>`; result as the first argument."""
         return self.call(result or args[0].type, f"llvm.{name}.{args[0].type.suffix}", args)
+
+    def struct(self, elements: Sequence[LType]) -> LType:
+        """A struct, by a name: spelt out at every use, large ones are most of a module's text."""
+        shown = f"{{ {', '.join(map(str, elements))} }}"
+        return LType(self.structs.setdefault(shown, f"%struct{len(self.structs)}"))
 
     # -- constants --------------------------------------------------------------------------
     def const(self, value: float | int | bool, type: LType) -> Val:
@@ -242,9 +282,19 @@ class Builder:
 
     # -- conversion -------------------------------------------------------------------------
     def convert(self, opcode: str, a: Val, elem: str) -> Val:
-        """zext, sext, trunc, fpext, fptrunc, sitofp, uitofp, fptosi, fptoui, bitcast, …"""
+        """zext, sext, trunc, fpext, fptrunc, sitofp, uitofp, fptosi, fptoui, bitcast, …
+
+        Converting there and back again without loss gives the value that it was.
+        """
         result = a.type.with_elem(elem)
-        return self.emit(f"{opcode} {a} to {result}", result)
+        if opcode in _UNDOES:
+            origin = self._converted_from.get(_UNDOES[opcode] + a.text)
+            if origin is not None and origin.type == result:
+                return origin
+        made = self.emit(f"{opcode} {a} to {result}", result)
+        if opcode in _LOSSLESS:
+            self._converted_from[opcode + made.text] = a
+        return made
 
     def bitcast(self, a: Val, elem: str) -> Val:
         return a if a.type.elem == elem else self.convert("bitcast", a, elem)

@@ -92,6 +92,12 @@ class CompiledObject:
         return assembly(self.text, self.machine)
 
 
+def load() -> None:
+    """Load LLVM, if it is not: whoever uses it first need not wait for that."""
+    with _LOCK:
+        _llvm()
+
+
 def host_machine() -> Machine:
     """This computer, or the CPU named by DEUTERON_CPU with LLVM's features for that name."""
     host = _detected_machine()
