@@ -13,7 +13,8 @@
 
     add[(dn.cdiv(n, 1024),)](x, y, out, n, BLOCK=1024)  # NumPy arrays or torch tensors
 
-`import deuteron` costs neither torch nor a compiler: LLVM is loaded by the first compilation.
+`import deuteron` costs neither torch nor a compiler: LLVM is loaded by the first compilation, or,
+where there is a GPU, by a thread from the first kernel on.
 """
 
 from deuteron.backends.cpu.pool import get_num_threads, set_num_threads

@@ -7,6 +7,10 @@ from typing import Any, overload
 
 from deuteron.lang.frontend import PythonFrontend
 from deuteron.runtime.jit import JITFunction, use_frontend
+from deuteron.runtime.preparation import prepare_for_gpu
+
+# What is written in the language itself comes with every import.
+_LANGUAGE = __name__.removesuffix("jit")
 
 use_frontend(PythonFrontend)
 
@@ -54,6 +58,8 @@ def jit(
     """
 
     def make(function: Callable[..., Any]) -> JITFunction:
+        if not str(function.__module__).startswith(_LANGUAGE):
+            prepare_for_gpu()
         return JITFunction(
             function,
             version=version,
