@@ -42,7 +42,7 @@ class Subject:
 
     @property
     def values(self) -> tuple[Any, ...]:
-        return tuple(argument.value for argument in self.stand_ins.values())
+        return tuple(argument.stand_in for argument in self.stand_ins.values())
 
     @cached_property
     def lowered(self) -> tuple[Function, LaunchOptions]:

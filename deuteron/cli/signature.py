@@ -4,10 +4,10 @@ A signature names one type for each run-time argument in order, and NAME=VALUE f
 NAME=TYPE for an argument by name).  What it leaves out is guessed from names and defaults.  Types
 become stand-in arguments, which are specialised as real ones would be:
 
-    *fp32       a pointer to float32, aligned to 16 bytes
-    i32         an int that is not divisible by 16; i32:16 is one that is
+    *fp32       a pointer to float32 whose address is divisible by 16; with *fp32:1 it need not be
+    i32         an int that need not be divisible by 16; i32:16 is one that is
     fp32        a float
-    1, 0.5      exactly this value (1 is built into the code)
+    1, 0.5      exactly this value, built into the code
 """
 
 from __future__ import annotations
@@ -15,54 +15,92 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from deuteron.cli import UsageError
 from deuteron.cli.kernels import jit_function
 from deuteron.dtypes import BY_SHORT
 from deuteron.lang.source import is_constexpr_annotation
+from deuteron.lang.values import constexpr
 from deuteron.runtime.arrays import MockTensor
 
 _SEPARATOR = re.compile(r",(?![^(\[]*[)\]])")
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
 _INTEGERS = {"i32": 1 << 20, "i64": 1 << 40, "u64": 1 << 63}
+_DIVISORS = ("", "1", "16")
 _FLOAT_NAMES = frozenset({"eps", "scale", "p", "alpha", "beta", "lr", "slope", "sm_scale"})
+
+
+Origin = Literal["given", "preset", "guess"]
+"""Where a stand-in comes from; "preset" is the kernel's own default or first config."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter's stand-in: how it is written in a signature, and the value itself."""
+    """One parameter's stand-in: how it is written in a signature, and the value itself.
+
+    A `constant` is built into the code although its parameter is no constexpr.
+    """
 
     text: str
     value: Any
-    guessed: bool
+    origin: Origin
+    constant: bool = False
+
+    @property
+    def guessed(self) -> bool:
+        """True when the signature does not say it."""
+        return self.origin != "given"
+
+    @property
+    def stand_in(self) -> Any:
+        """What the kernel is specialised for."""
+        return constexpr(self.value) if self.constant else self.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """One part of a signature, and where it stands there."""
+
+    text: str
+    signature: str
+    start: int
+
+    def error(self, what: str, hint: str) -> UsageError:
+        """A complaint with the signature and a caret under this part."""
+        line = self.signature.replace("\n", " ")
+        caret = " " * self.start + "^" * max(1, len(self.text))
+        return UsageError(f"--signature: {what}\n    {line}\n    {caret}\n{hint}")
+
+    def part(self, start: int) -> _Token:
+        """What begins at `start` of this one."""
+        return _Token(self.text[start:], self.signature, self.start + start)
 
 
 def stand_in_arguments(kernel: Any, signature: str) -> dict[str, Argument]:
     """A stand-in for every parameter, by name.
 
-    Raises UsageError for what cannot be parsed or does not exist.
+    Raises UsageError, with the place in the signature, for what cannot be parsed or does not exist.
     """
     parameters = inspect.signature(jit_function(kernel).fn).parameters
     given = _given(signature, parameters)
     preset = _first_config(kernel)
     arguments: dict[str, Argument] = {}
     for name, parameter in parameters.items():
-        constexpr = is_constexpr_annotation(parameter.annotation)
+        constexpr_parameter = is_constexpr_annotation(parameter.annotation)
         if name in given:
-            arguments[name] = _parse(name, given[name], constexpr)
+            arguments[name] = _parse(name, given[name], constexpr_parameter)
         elif name in preset:
-            arguments[name] = Argument(repr(preset[name]), preset[name], guessed=True)
+            arguments[name] = Argument(repr(preset[name]), preset[name], "preset")
         elif parameter.default is not inspect.Parameter.empty:
-            arguments[name] = Argument(repr(parameter.default), parameter.default, guessed=True)
-        elif constexpr:
+            arguments[name] = Argument(repr(parameter.default), parameter.default, "preset")
+        elif constexpr_parameter:
             value = _guess_constexpr(name, parameters)
-            arguments[name] = Argument(repr(value), value, guessed=True)
+            arguments[name] = Argument(repr(value), value, "guess")
         else:
-            text = _guess_type(name, parameters)
-            arguments[name] = Argument(text, _stand_in(name, text), guessed=True)
+            arguments[name] = _guess(name, parameters)
     return arguments
 
 
@@ -71,31 +109,41 @@ def render(arguments: Mapping[str, Argument]) -> str:
     return ", ".join(f"{name}={argument.text}" for name, argument in arguments.items())
 
 
-def _given(signature: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, str]:
-    """The text given for each parameter."""
+def _tokens(signature: str) -> Iterator[_Token]:
+    """The parts between commas, without the space around them."""
+    start = 0
+    for part in _SEPARATOR.split(signature):
+        if text := part.strip():
+            yield _Token(text, signature, start + part.index(text))
+        start += len(part) + 1
+
+
+def _given(signature: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, _Token]:
+    """What is given for each parameter."""
     positional = [
         name for name, p in parameters.items() if not is_constexpr_annotation(p.annotation)
     ]
-    given: dict[str, str] = {}
+    given: dict[str, _Token] = {}
     count = 0
-    for token in filter(None, (part.strip() for part in _SEPARATOR.split(signature))):
-        if named := _NAMED.fullmatch(token):
-            name, text = named.groups()
+    for token in _tokens(signature):
+        value = token
+        if named := _NAMED.fullmatch(token.text):
+            name, value = named.group(1), token.part(named.start(2))
         elif count < len(positional):
-            name, text = positional[count], token
+            name = positional[count]
             count += 1
         else:
-            raise UsageError(
-                f"--signature has more types than the kernel has arguments\n"
-                f"  expected: {len(positional)}: {', '.join(positional)}\n"
-                f"  got:      `{token}` beyond them"
+            expected = f"{len(positional)}: {', '.join(positional)}"
+            raise token.error(
+                "more types than the kernel has arguments",
+                f"  expected: {expected}\n  got:      `{token.text}` beyond them",
             )
         if name not in parameters:
-            raise UsageError(
-                f"--signature names `{name}`, which is no parameter of the kernel\n"
-                f"  expected: one of {', '.join(parameters)}"
+            raise token.error(
+                f"it names `{name}`, which is no parameter of the kernel",
+                f"  expected: one of {', '.join(parameters)}",
             )
-        given[name] = text
+        given[name] = value
     return given
 
 
@@ -108,37 +156,51 @@ def _first_config(kernel: Any) -> dict[str, Any]:
     return dict(kernel.configs[0].kwargs) if kernel.configs else {}
 
 
-def _parse(name: str, text: str, constexpr: bool) -> Argument:
-    if not constexpr:
-        return Argument(text, _stand_in(name, text), guessed=False)
+def _parse(name: str, token: _Token, constexpr_parameter: bool) -> Argument:
+    text = token.text
+    if not constexpr_parameter:
+        if (value := _type_stand_in(text)) is not None:
+            return Argument(text, value, "given")
+        return Argument(text, _constant(name, token), "given", constant=True)
     if text in BY_SHORT:
-        return Argument(text, BY_SHORT[text], guessed=False)
+        return Argument(text, BY_SHORT[text], "given")
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         value = text  # a plain word is a string: ACTIVATION=relu
-    return Argument(text, value, guessed=False)
+    return Argument(text, value, "given")
 
 
-def _stand_in(name: str, text: str) -> Any:
-    """A value that specialises as the type says."""
+def _type_stand_in(text: str) -> Any:
+    """A value that specialises as the type says; None when `text` is no type."""
     type_name, _, divisor = text.partition(":")
+    if divisor not in _DIVISORS:
+        return None
     if text.startswith("*") and type_name[1:] in BY_SHORT:
-        return MockTensor(BY_SHORT[type_name[1:]])
-    if type_name in _INTEGERS and divisor in ("", "16"):
-        return _INTEGERS[type_name] + (0 if divisor else 3)
-    if text == "fp32":
-        return 0.5
-    if text == "i1":
-        return True
+        return MockTensor(BY_SHORT[type_name[1:]], address=8 if divisor == "1" else 0)
+    if type_name in _INTEGERS:
+        return _INTEGERS[type_name] + (0 if divisor == "16" else 3)
+    return {"fp32": 0.5, "i1": True}.get(text)
+
+
+def _constant(name: str, token: _Token) -> Any:
+    """The value that stands where a type could."""
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(token.text)
     except (ValueError, SyntaxError):
-        raise UsageError(
-            f"`{text}` is not a type for argument `{name}`\n"
-            f"  expected: *TYPE for an array ({', '.join(BY_SHORT)}),\n"
-            f"            {', '.join(_INTEGERS)} (or i32:16), fp32, i1 or a number for a scalar"
+        raise token.error(
+            f"`{token.text}` is not a type for argument `{name}`",
+            f"  expected: *TYPE for an array ({', '.join(BY_SHORT)}), *TYPE:1 for any address,\n"
+            f"            {', '.join(_INTEGERS)} (or i32:16), fp32, i1 or a number for a scalar",
         ) from None
+
+
+def _guess(name: str, parameters: Mapping[str, inspect.Parameter]) -> Argument:
+    text = _guess_type(name, parameters)
+    value = _type_stand_in(text)
+    if value is None:
+        return Argument(text, ast.literal_eval(text), "guess", constant=True)
+    return Argument(text, value, "guess")
 
 
 def _guess_type(name: str, parameters: Mapping[str, inspect.Parameter]) -> str:

@@ -104,13 +104,15 @@ class TensorWrapper:
 
 @dataclass(frozen=True, slots=True)
 class MockTensor:
-    """Stands for an aligned array of a dtype where nothing is run, as in `warmup`.
+    """Stands for an array of a dtype where nothing is run, as in `warmup`.
 
-    `device` is "cpu", "cuda:0", …, or "" for wherever the other arguments are.
+    `device` is "cpu", "cuda:0", …, or "" for wherever the other arguments are.  Of the `address`
+    its divisibility counts.
     """
 
     dtype: DType
     device: str = ANYWHERE
+    address: int = 0
 
 
 def reinterpret(tensor: Any, dtype: DType | str) -> TensorWrapper:
@@ -177,7 +179,7 @@ def _describe(value: object, where: str) -> ArrayArgument | None:
         base = _describe(value.base, where)
         return base and _retyped(base, value.dtype)
     if isinstance(value, MockTensor):
-        return ArrayArgument(0, value.dtype, 0, 0, device=value.device)
+        return ArrayArgument(value.address, value.dtype, 0, 0, device=value.device)
     if isinstance(value, (type, np.generic)):
         return None
     if hasattr(value, "__array_interface__"):

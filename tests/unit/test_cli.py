@@ -104,6 +104,17 @@ def test_a_signature_takes_types_in_order_and_values_by_name(file: str) -> None:
     assert arguments["stride_xm"].guessed
 
 
+def test_what_a_signature_says_is_what_the_kernel_is_specialised_for(file: str) -> None:
+    text = "*bf16:1, *fp16:16, i32:16, i64, 3, 0.25, BLOCK=64, FAST=0"
+    arguments = stand_ins(file, "scale", text)
+    scale = kernels.jit_function(kernels.find_kernel(f"{file}:scale"))
+    kernel = scale.warmup(*(argument.stand_in for argument in arguments.values()), grid=(1,))
+    assert str(kernel.spec) == (
+        "x_ptr: *bf16, out_ptr: *fp16:16, n: i32:16, stride_xm: i64, stride_xn=3, eps=0.25, "
+        "BLOCK=64, FAST=0"
+    )
+
+
 def test_a_signature_survives_being_printed_and_read_again(file: str) -> None:
     first = stand_ins(file, "scale", "*bf16,FAST=relu")
     again = stand_ins(file, "scale", signature.render(first))
@@ -120,6 +131,8 @@ def test_constexprs_come_from_the_first_config_and_from_defaults(file: str) -> N
     ("text", "expected"),
     [
         ("*fp31", "`*fp31` is not a type for argument `x_ptr`"),
+        ("*fp32, *fp32:3", "    *fp32, *fp32:3\n           ^^^^^^^\n"),
+        ("*fp32,n=i33", "    *fp32,n=i33\n            ^^^\n"),
         ("SIZE=3", "names `SIZE`, which is no parameter"),
         ("*fp32,*fp32,i32,i32,i32,fp32,i32", "more types than the kernel has arguments"),
     ],
