@@ -10,6 +10,9 @@ from deuteron.ir import OPS, Effect, Function, Op, Value, walk
 from deuteron.ir.pointer_roots import PointerRoots
 
 
+_NO_MEMORY = frozenset({"print", "assert", "assume", "barrier"})  # that stay where they are
+
+
 @dataclass(frozen=True, slots=True)
 class KernelImage:
     """A compiled kernel: what its backend loads and what the disk cache keeps."""
@@ -22,7 +25,7 @@ class KernelImage:
 
 def is_memory_write(op: Op) -> bool:
     """Whether an op changes memory that loads can see."""
-    return OPS[op.name].effect is Effect.WRITE and op.name not in ("print", "assert", "assume")
+    return OPS[op.name].effect is Effect.WRITE and op.name not in _NO_MEMORY
 
 
 def parameters(function: Function) -> tuple[ParamInfo, ...]:

@@ -29,6 +29,7 @@ from deuteron.runtime.cuda_backend import CudaBackend, texts_of
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions, parse_options
 from deuteron.runtime.parameters import bind
+from deuteron.runtime.protocols import Hardware
 from deuteron.runtime.specialize import specialize
 
 
@@ -51,7 +52,8 @@ class Subject:
         bound = bind(name, params, self.values, {})
         options = parse_options(bound.options, self.kernel.debug, f"kernel {name}")
         request = specialize(name, params, bound.values, options)
-        return self.kernel.frontend.lower(self.kernel, request.spec), options
+        hardware = Hardware() if self.target is None else CudaBackend(self.target).hardware
+        return self.kernel.frontend.lower(self.kernel, request.spec, hardware), options
 
     @cached_property
     def compiled(self) -> Mapping[str, str | bytes]:

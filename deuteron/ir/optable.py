@@ -352,6 +352,7 @@ def _other_rows() -> list[OpInfo]:
         OpInfo("inline_asm", (0, -1), _inline_asm),
         OpInfo("print", (0, -1), _nothing, Effect.WRITE),  # prefix, hex
         OpInfo("assert", (1, 2), _nothing, Effect.WRITE),  # message (condition, [mask])
+        OpInfo("barrier", (0, 0), _nothing, Effect.WRITE),  # the program's threads wait
         OpInfo("assume", (1, 1), _nothing, Effect.WRITE),
     ]
 

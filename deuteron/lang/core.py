@@ -390,7 +390,12 @@ def assume(ctx: Context, cond: Operand) -> None:
 
 @builtin
 def debug_barrier(ctx: Context) -> None:
-    """Wait for the other threads of this program.  A program here is one thread: does nothing."""
+    """Wait for the other threads of this program.  On a CPU a program is one thread: nothing to do.
+
+    Nobody needs it: a program's accesses to memory happen in the order in which they are written.
+    """
+    if ctx.options.target == "cuda":
+        ctx.builder.ops("barrier")
 
 
 @builtin

@@ -16,7 +16,10 @@ from deuteron.lang.source import replace_source
 from deuteron.lang.values import constexpr
 from deuteron.runtime.descriptors import DescriptorKind
 from deuteron.runtime.jit import JITFunction
+from deuteron.runtime.protocols import Hardware
 from deuteron.runtime.specialize import TUPLE, ParamSpec, Specialization
+
+_CPU = Hardware()
 
 
 class PythonFrontend:
@@ -45,7 +48,7 @@ class PythonFrontend:
         replace_source(fn, text)
         self._dependencies = None
 
-    def lower(self, fn: JITFunction, spec: Specialization) -> Function:
+    def lower(self, fn: JITFunction, spec: Specialization, hardware: Hardware = _CPU) -> Function:
         """The kernel's IR for one specialisation.  Raises CompilationError."""
         arguments = {param.name: _argument(param) for param in spec.params}
         options = Options(
@@ -54,6 +57,8 @@ class PythonFrontend:
             debug=spec.options.debug,
             strict=fn.strict,
             enable_fp_fusion=spec.options.enable_fp_fusion,
+            target=hardware.kind,
+            target_arch=hardware.arch,
         )
         return lower_kernel(fn, arguments, options, _attrs(spec))
 

@@ -6,7 +6,8 @@
 
 A stage of the network merges runs of 2**stage elements; each of its steps compares elements that
 lie a power of two apart (Batcher, "Sorting networks and their applications", 1968).  Which places
-meet is arithmetic on positions, so that one loop does for every step and for any axis.
+meet is arithmetic on positions, so that one loop does for every step and for any axis; for a GPU
+the loops are unrolled.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from deuteron.lang.core import gather, where
 from deuteron.lang.jit import jit
 from deuteron.lang.loops import static_range
 from deuteron.lang.semantic import casts, indexing, shape
+from deuteron.lang.target_info import is_cuda
 from deuteron.lang.values import Tensor, constexpr, describe, tensor_member
 
 
@@ -125,8 +127,12 @@ def _exchange(x, place, distance, backward, axis: constexpr):
 def _merge(x, place, stage, axis: constexpr, descending: constexpr):
     """Sort every run of 2**stage elements that rises, then falls; neighbours in turn backward."""
     backward = (((place >> stage) & 1) != 0) != descending
-    for step in range(stage):
-        x = _exchange(x, place, 1 << (stage - 1 - step), backward, axis)
+    if is_cuda():  # at a distance that is known, elements meet within a warp
+        for step in static_range(stage):
+            x = _exchange(x, place, 1 << (stage - 1 - step), backward, axis)
+    else:
+        for step in range(stage):
+            x = _exchange(x, place, 1 << (stage - 1 - step), backward, axis)
     return x
 
 
@@ -140,8 +146,12 @@ def sort(x, dim: constexpr = None, descending: constexpr = False):
     axis: constexpr = _axis(x, dim)
     values = _sortable(x, axis, descending)
     place = _places(values, axis)
-    for stage in range(1, _stages(x, axis) + 1):
-        values = _merge(values, place, stage, axis, descending)
+    if is_cuda():
+        for stage in static_range(1, _stages(x, axis) + 1):
+            values = _merge(values, place, stage, axis, descending)
+    else:
+        for stage in range(1, _stages(x, axis) + 1):
+            values = _merge(values, place, stage, axis, descending)
     return _shortened(values, axis, x.shape[axis]).to(x.dtype)
 
 
@@ -157,8 +167,12 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
     log_n: constexpr = _stages(x, axis)
     values = _sortable(x, axis, descending)
     place = _places(values, axis)
-    for stage in range(1, log_k + 1):
-        values = _merge(values, place, stage, axis, descending)
+    if is_cuda():
+        for stage in static_range(1, log_k + 1):
+            values = _merge(values, place, stage, axis, descending)
+    else:
+        for stage in range(1, log_k + 1):
+            values = _merge(values, place, stage, axis, descending)
     for _ in static_range(log_k, log_n):
         # Of two runs that lie side by side, one is sorted backward: the better of each pair of
         # elements are the k best of both.

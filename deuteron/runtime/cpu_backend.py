@@ -16,7 +16,7 @@ from deuteron.ir import Function
 from deuteron.runtime.compiler_stamp import compiler_stamp
 from deuteron.runtime.deep_stack import compile_deeply
 from deuteron.runtime.options import LaunchOptions
-from deuteron.runtime.protocols import KernelImage, Resources
+from deuteron.runtime.protocols import Hardware, KernelImage, Resources
 from deuteron.runtime.specialize import Request
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class CpuKernel:
 @dataclass(frozen=True, slots=True)
 class CpuBackend:
     """Compiles for this machine."""
+
+    @property
+    def hardware(self) -> Hardware:
+        return Hardware()
 
     def key(self) -> str:
         """The machine and the compiler."""

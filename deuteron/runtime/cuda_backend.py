@@ -18,7 +18,7 @@ from deuteron.ir import Function
 from deuteron.runtime.compiler_stamp import compiler_stamp
 from deuteron.runtime.deep_stack import compile_deeply
 from deuteron.runtime.options import LaunchOptions
-from deuteron.runtime.protocols import KernelImage, Resources
+from deuteron.runtime.protocols import Hardware, KernelImage, Resources
 from deuteron.runtime.specialize import Request
 from deuteron.runtime.streams import launch_stream, requested_stream
 
@@ -69,6 +69,10 @@ class CudaBackend:
 
     target: CudaTarget
     device: Device | None = None
+
+    @property
+    def hardware(self) -> Hardware:
+        return Hardware("cuda", self.target.sm)
 
     def key(self) -> str:
         """The target and the compiler."""

@@ -342,7 +342,7 @@ class JITFunction(KernelInterface):
         key = f"{source_key}\n{stable}\n{backend.key()}" if stable else None
         stored = None if knobs.compilation.always_compile or not key else object_cache.load(key)
         if stored is None:
-            image = backend.compile(self.frontend.lower(self, spec), spec.options)
+            image = backend.compile(self.frontend.lower(self, spec, backend.hardware), spec.options)
             metadata, obj = image.metadata, image.obj
             if key:
                 object_cache.store(key, metadata, obj)

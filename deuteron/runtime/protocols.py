@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from deuteron.runtime.jit import JITFunction
 
 
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a kernel is compiled for, as far as it may ask: "cpu" or "cuda".
+
+    `arch` is the compute capability of CUDA (90 for 9.0), and 0 for a CPU.
+    """
+
+    kind: str = "cpu"
+    arch: int = 0
+
+
 class Frontend(Protocol):
     """Python source to tile IR."""
 
@@ -38,8 +49,8 @@ class Frontend(Protocol):
         """Compile `fn` from another text from now on.  Raises CompilationError."""
         ...
 
-    def lower(self, fn: JITFunction, spec: Specialization) -> Function:
-        """The tile IR of `fn` for a specialisation.  Raises CompilationError."""
+    def lower(self, fn: JITFunction, spec: Specialization, hardware: Hardware = ...) -> Function:
+        """The tile IR of `fn` for a specialisation and hardware.  Raises CompilationError."""
         ...
 
 
@@ -94,6 +105,9 @@ class LoadedKernel(Protocol):
 
 class Backend(Protocol):
     """Tile IR to kernels of one device."""
+
+    @property
+    def hardware(self) -> Hardware: ...
 
     def key(self) -> str:
         """A text that changes with the compiler and with the device it compiles for."""

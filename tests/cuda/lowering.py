@@ -12,11 +12,12 @@ from deuteron.runtime.arrays import MockTensor, as_dtype
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import parse_options
 from deuteron.runtime.parameters import bind
+from deuteron.runtime.protocols import Hardware
 from deuteron.runtime.specialize import specialize
 
 
 def lower(kernel: JITFunction, *args: Any, **options: Any) -> Function:
-    """The IR of a jit function for these arguments; dtypes stand for aligned arrays."""
+    """The IR of a jit function on a GPU for these arguments; dtypes stand for aligned arrays."""
     bound = bind(kernel.__name__, kernel.params, args, options)
     values = tuple(
         value if param.is_constexpr or as_dtype(value) is None else MockTensor(value)
@@ -24,7 +25,7 @@ def lower(kernel: JITFunction, *args: Any, **options: Any) -> Function:
     )
     launch_options = parse_options(bound.options, debug=True, where=kernel.__name__)
     request = specialize(kernel.__name__, kernel.params, values, launch_options)
-    return kernel.frontend.lower(kernel, request.spec)
+    return kernel.frontend.lower(kernel, request.spec, Hardware("cuda", 80))
 
 
 def ptx_of(function: Function, arch: str, name: str = "", **options: Any) -> str:

@@ -16,8 +16,9 @@ OTHER_WARPS = (1, 8)
 # One in so many elementwise kernels is also run with other numbers of warps: they are many.
 SPREAD = 6
 DEBUG = "debug"
-LANGUAGE = ("kernels", "order", "ops", "examples")
-SOME_WARPS = ("kernels", "order")  # topics of the language that do not choose their own warps
+LANGUAGE = ("kernels", "references", "order", "ops", "examples")
+# Topics of the language that do not choose their own numbers of warps.
+SOME_WARPS = ("kernels", "references", "order")
 ALL_TOPICS = (*TOPICS, DEBUG, *LANGUAGE)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -23,6 +24,8 @@ import deuteron as dn
 import deuteron.language as tl
 from deuteron import ops
 from tests.oracle import test_language_kernels as oracle
+from tests.oracle import test_map_elementwise, test_sorting
+from tests.oracle.two_ways import both_ways
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE_TIMEOUT_S = 110
@@ -33,6 +36,9 @@ ON_THE_CPU = (
     "test_arguments_that_overlap", "test_views_of_every_stride",  # do not use assert_same
     "test_dots_of_other_lengths",  # see `check_long_dots`
 )  # fmt: skip
+
+# Modules of the oracle whose kernels leave the same on a GPU.
+REFERENCED = (test_map_elementwise, test_sorting)
 
 Check = Callable[[int], None]
 
@@ -86,6 +92,51 @@ def _assert_same(
             limits = (0, 0) if exact else (limit, limit)
             left, right = (v if exact else v.astype(np.float64) for v in (left, right))
             np.testing.assert_allclose(right, left, *limits, err_msg=name)
+
+
+# -- the oracle's kernels with references ----------------------------------------------------------
+def referenced_checks() -> Iterator[tuple[str, Check]]:
+    """The test functions of the oracle that compare what kernels leave with NumPy or torch."""
+    for module in REFERENCED:
+        for name, function in vars(module).items():
+            if name.startswith("test_") and "run_both" in function.__code__.co_names:
+                for label, arguments in _parametrizations(function):
+                    yield name + label, partial(_with_references, module, function, arguments)
+
+
+def _with_references(
+    module: ModuleType, function: Any, arguments: dict[str, Any], num_warps: int
+) -> None:
+    with mock.patch.object(module, "run_both", partial(_run_once, num_warps)):
+        function(**arguments)
+
+
+def _run_once(
+    num_warps: int,
+    function: Callable[..., Any],
+    *args: Any,
+    grid: tuple[int, ...] = (1,),
+    **constants: Any,
+) -> list[list[Any]]:
+    """As the oracle's `run_both`, on the GPU only."""
+    compiled = both_ways(function)[1]
+    given = [_on_gpu(arg) for arg in args]
+    compiled[grid](*given, **constants, num_warps=num_warps)
+    return [[_on_cpu(left, arg) for left, arg in zip(given, args, strict=True)]]
+
+
+def _on_gpu(arg: Any) -> Any:
+    """A copy of an array in the GPU's memory; all else as it is."""
+    if isinstance(arg, np.ndarray):
+        arg = torch.from_numpy(arg.copy())
+    return arg.cuda() if isinstance(arg, torch.Tensor) else arg
+
+
+def _on_cpu(left: Any, arg: Any) -> Any:
+    """What a kernel left of an argument, as the argument was given."""
+    if isinstance(arg, np.ndarray):
+        return left.cpu().numpy()
+    return left.cpu() if isinstance(left, torch.Tensor) else left
 
 
 def check_long_dots(num_warps: int) -> None:
@@ -252,6 +303,7 @@ def language_checks() -> Mapping[str, Mapping[str, Check]]:
     examples = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
     return {
         "kernels": {**dict(oracle_checks()), "long_dots": check_long_dots},
+        "references": dict(referenced_checks()),
         "order": {
             "counting": check_counting,
             "small_tiles": check_small_tiles,

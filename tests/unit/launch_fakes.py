@@ -16,6 +16,7 @@ from deuteron.lang.frontend import parse_element
 from deuteron.runtime.cpu_backend import CpuBackend, CpuKernel
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions
+from deuteron.runtime.protocols import Hardware
 from deuteron.runtime.specialize import ParamSpec, Specialization
 
 
@@ -227,7 +228,7 @@ class Frontend:
     def replace_source(self, fn: JITFunction, text: str) -> None:
         self.lowered.clear()
 
-    def lower(self, fn: JITFunction, spec: Specialization) -> Any:
+    def lower(self, fn: JITFunction, spec: Specialization, hardware: Hardware | None = None) -> Any:
         self.gate()
         self.lowered.append(spec)
         params = tuple(Value(Type(parse_element(leaf.type)), leaf.name) for leaf in spec.leaves())
@@ -246,6 +247,10 @@ class Backend:
     name: str = "fake"
     compiled: list[LaunchOptions] = field(default_factory=list)
     interpreted: list[tuple[Any, ...]] = field(default_factory=list)
+
+    @property
+    def hardware(self) -> Hardware:
+        return Hardware()
 
     def key(self) -> str:
         return f"{self.name} {self.text} {self.written} {self.scratch_bytes}"

@@ -69,7 +69,7 @@ class Singles:
                 self._print(op)
             case "assert":
                 self._assert(op)
-            case "assume":
+            case "assume" | "barrier":
                 pass
             case _:
                 raise AssertionError(f"`{op.name}` is no single op")

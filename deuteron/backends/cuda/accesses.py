@@ -281,12 +281,12 @@ class Accesses:
         if sem == "relaxed":
             self.order(op.operands[0], self.tiles.assignment.access_layout(op), writes=True)
         if sem in ("release", "acq_rel"):
-            self._wait()
+            self.wait()
             self.b.do(fence)
         yield
         if sem in ("acquire", "acq_rel"):
             self.b.do(fence)
-            self._wait()
+            self.wait()
 
     def _spread(self, olds: Sequence[Val], layout: Layout | None, own: Val) -> list[Val]:
         """Results of the threads that acted, in all threads that stand for the same elements."""
@@ -319,7 +319,7 @@ class Accesses:
         last_written = {access[0] for access in self._written}
         last_read = {access[0] for access in self._read}
         if last_written & read or last_read & written:
-            self._wait()
+            self.wait()
         if self._loops:
             self._loops[-1][0].update(read)
             self._loops[-1][1].update(written)
@@ -336,7 +336,7 @@ class Accesses:
         alone = layout is not None and not layout.replicates
         risks = self._written | (self._read if writes else set[_Access]())
         if any(not alone or (at, where) != place for _, at, where in risks):
-            self._wait()
+            self.wait()
         roots = self.roots.all_of(pointer)
         touched = self._written if writes else self._read
         touched.update((root, *place) for root in roots)
@@ -356,7 +356,8 @@ class Accesses:
         """The code that follows comes after the place where just these were open."""
         self._read, self._written = set(accesses[0]), set(accesses[1])
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Let all threads of the block wait for each other."""
         self.cta.barrier()
         self._read.clear()
         self._written.clear()

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from deuteron.backends.cuda.coalesce import Coalescing
 from deuteron.backends.cuda.dot_plan import DotPlan, plan_dot
 from deuteron.backends.cuda.dot_sources import chained_dots, find_source, strip_views
+from deuteron.backends.cuda.known_lines import gather_wants_index, gathers_at_home
 from deuteron.backends.cuda.layout import Layout, replicated
 from deuteron.backends.cuda.pipeline_plan import LoopPlan, plan_loops
 from deuteron.backends.cuda.target import CudaTarget
@@ -32,6 +33,7 @@ from deuteron.ir.optable import OPS
 # Ops that only say which element is which: made in any layout from the right layout of an operand.
 _VIEWS = ("broadcast", "expand_dims", "permute", "reshape", "join", "split", "cat", "splat")
 _ATOMICS = ("atomic_rmw", "atomic_cas")
+_AT_HOME = ("gather", "histogram", "inline_asm")
 
 
 class Assignment:
@@ -133,6 +135,15 @@ class Assignment:
                 self._set_home(op.result, self._access_layout(op.operands[0]))
         elif op.name in _ATOMICS:
             self._set_home(op.result, self.common_home((op.operands[1], op.operands[0])))
+        elif op.name == "gather":
+            moved = op.operands if gathers_at_home(op) else op.operands[1:]
+            self._set_home(op.result, self.common_home(moved))
+        elif op.name == "histogram":
+            self._set_home(op.result, self.coalescing.default(op.result.type.shape))
+        elif op.name == "inline_asm":
+            home = self.common_home(op.operands or op.results)
+            for result in op.results:
+                self._set_home(result, home)
         elif op.name == "dot":
             plan = self.dots[op] = self._plan_dot(op)
             self._set_home(op.result, plan.accumulator)
@@ -244,6 +255,8 @@ class Assignment:
             for operand in op.operands:
                 if operand.type.shape:
                     self.want(operand, self.common_home((operand,)))
+        elif name in _AT_HOME:
+            self._collect_at_home(op)
         elif op.results and not op.result.type.shape:
             for operand in op.operands:  # an element of a tile, as a scalar
                 if operand.type.shape:
@@ -254,6 +267,19 @@ class Assignment:
             if name == "split":
                 for layout in self.made_in(op.results[1]):
                     self._pass_on(op, layout)
+
+    def _collect_at_home(self, op: Op) -> None:
+        """An op whose operands are not wanted in whatever layouts its result is."""
+        if op.name == "gather":
+            source, index = op.operands
+            self.want(source, self.common_home((source,)))
+            if gather_wants_index(op):
+                self.want(index, self.homes[op.result])
+            return
+        if op.operands and op.operands[0].type.shape:
+            home = self.common_home(op.operands)
+            for operand in op.operands:
+                self.want(operand, home)
 
     def _collect_dot(self, op: Op) -> None:
         plan = self.dots[op]

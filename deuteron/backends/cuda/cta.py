@@ -141,7 +141,7 @@ class Cta:
         """
         b = self.b
         shown = ", ".join(str(a) for a in args)
-        quoted = text.replace("\n", "\\0A").replace('"', "\\22")
+        quoted = _quoted(text)
         flags = "asm sideeffect" if sideeffect else "asm"
         suffix = " convergent" if convergent else ""
         match results:
@@ -158,6 +158,13 @@ class Cta:
                 return [
                     b.emit(f"extractvalue {whole}, {i}", type) for i, type in enumerate(results)
                 ]
+
+
+def _quoted(text: str) -> str:
+    """Text as it stands in the string constants of LLVM."""
+    return "".join(
+        chr(c) if 32 <= c < 127 and chr(c) not in '"\\' else f"\\{c:02X}" for c in text.encode()
+    )
 
 
 def through_words(b: Builder, value: Val, each: Callable[[Val], Val]) -> Val:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from deuteron.backends.cpu.kernel_info import AssertSite
 from deuteron.backends.cuda.accesses import Accesses, OpenAccesses
+from deuteron.backends.cuda.assembly import emit_assembly
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.cta import SHARED_ALIGN, SHARED_SYMBOL
 from deuteron.backends.cuda.debug import emit_assert, emit_print
 from deuteron.backends.cuda.dots import Dots
 from deuteron.backends.cuda.elementwise import emit_op
 from deuteron.backends.cuda.folds import emit_reduce, emit_scan
+from deuteron.backends.cuda.gathers import emit_gather, emit_histogram
 from deuteron.backends.cuda.layout import Layout
 from deuteron.backends.cuda.tiles import Deferred, Tile, Tiles
 from deuteron.backends.cuda.views import emit_arange, emit_view
@@ -137,6 +139,12 @@ class _Emitter:
                 self._results(op.results, [self.accesses.atomic(op)])
             case "dot":
                 self._results(op.results, [self.dots.emit(op)])
+            case "gather":
+                self._results(op.results, [emit_gather(self.tiles, op)])
+            case "histogram":
+                self._results(op.results, [emit_histogram(self.tiles, op)])
+            case "inline_asm":
+                self._results(op.results, emit_assembly(self.tiles, op))
             case "print":
                 emit_print(self.tiles, op)
             case "assert":
@@ -145,6 +153,8 @@ class _Emitter:
                 emit_assert(self.tiles, op, CONTROL, len(self.asserts))
             case "assume":
                 pass
+            case "barrier":
+                self.accesses.wait()
             case _:
                 self._pure(op)
 

@@ -14,8 +14,8 @@ from itertools import accumulate, product
 from deuteron.backends.cuda.layout import LANE_BITS, Coord, Layout
 from deuteron.backends.cuda.linear_code import emit_linear
 from deuteron.backends.cuda.target import WARP_SIZE
-from deuteron.backends.cuda.tiles import Tile, Tiles
-from deuteron.backends.llvm.builder import I32, LType, Val
+from deuteron.backends.cuda.tiles import Tile, Tiles, keep, kept
+from deuteron.backends.llvm.builder import I32, Val
 from deuteron.ir import Op, Reduce, Scan
 from deuteron.ir.nodes import Block
 from deuteron.ir.optable import OPS
@@ -141,7 +141,7 @@ class _Exchange:
             for coord, part in parts.items():
                 for operand, val in enumerate(part):
                     place = self._place(operand, coord, tiles.cta.warp)
-                    b.store(_stored(tiles, val), place, self.sizes[operand])
+                    keep(tiles, val, place)
             return []
 
         if not self.same_lanes:
@@ -152,20 +152,9 @@ class _Exchange:
 
     def read(self, coord: Coord, warp: Val) -> Element:
         return [
-            _loaded(self.tiles, self._place(operand, coord, warp), type)
+            kept(self.tiles, self._place(operand, coord, warp), type)
             for operand, type in enumerate(self.types)
         ]
-
-
-def _stored(tiles: Tiles, val: Val) -> Val:
-    return tiles.b.convert("zext", val, "i8") if val.type.elem == "i1" else val
-
-
-def _loaded(tiles: Tiles, place: Val, type: LType) -> Val:
-    b = tiles.b
-    if type.elem == "i1":
-        return b.convert("trunc", b.load(LType("i8"), place, 1), "i1")
-    return b.load(type, place, max(1, type.bits // 8))
 
 
 # -- scans ----------------------------------------------------------------------------------
@@ -272,16 +261,14 @@ class _Halves:
 
         for number, element in enumerate(within.values()):
             for operand, val in enumerate(element):
-                b.store(
-                    _stored(self.tiles, val), place(operand, number, cta.thread), sizes[operand]
-                )
+                keep(self.tiles, val, place(operand, number, cta.thread))
         cta.barrier()
         warp = self._thread_index(cta.warp, self.layout.warp)
         lane = self._thread_index(cta.lane, self.layout.lane)
         thread = b.add(b.shl(warp, b.const(5, I32)), lane)
         return {
             register: [
-                _loaded(self.tiles, place(operand, number, thread), type)
+                kept(self.tiles, place(operand, number, thread), type)
                 for operand, type in enumerate(types)
             ]
             for number, register in enumerate(within)

@@ -194,16 +194,15 @@ class Tiles:
 
     def everywhere(self, value: Val, source: Val) -> Val:
         """A value that one thread (where `source` holds) has, in every thread of the block."""
-        b = self.b
-        size = max(1, value.type.bits // 8)
-        place = self.cta.shared(self.cta.scratch(size))
-        self.levels.branch(source, lambda: self._keep(value, place, size), list)
-        self.cta.barrier()
-        return b.load(value.type, place, size)
+        place = self.cta.shared(self.cta.scratch(max(1, value.type.bits // 8)))
 
-    def _keep(self, value: Val, place: Val, size: int) -> list[Val]:
-        self.b.store(value, place, size)
-        return []
+        def write() -> list[Val]:
+            keep(self, value, place)
+            return []
+
+        self.levels.branch(source, write, list)
+        self.cta.barrier()
+        return kept(self, place, value.type)
 
     def only_element(self, op: Op, result: Value) -> Val:
         """A scalar that is an element of the tile an op takes."""
@@ -213,6 +212,21 @@ class Tiles:
         layout = replicated(operand.type.shape, self.cta.num_warps)
         place = (*(0 for _ in operand.type.shape[1:]), result.index)
         return self.registers(operand, layout)[layout.register_at[place]]
+
+
+def keep(tiles: Tiles, val: Val, place: Val, align: int = 0) -> None:
+    """Write a value held in registers, or a vector of such, to shared memory."""
+    b = tiles.b
+    val = b.convert("zext", val, "i8") if val.type.elem == "i1" else val
+    b.store(val, place, align or val.type.bits // 8)
+
+
+def kept(tiles: Tiles, place: Val, type: LType) -> Val:
+    """The value of a type that `keep` wrote."""
+    b = tiles.b
+    if type.elem == "i1":
+        return b.convert("trunc", b.load(LType("i8"), place, 1), "i1")
+    return b.load(type, place, type.bits // 8)
 
 
 def _apart(layout: Layout, axis: int) -> bool:

@@ -246,7 +246,7 @@ def _assert(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
     return ()
 
 
-def _assume(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
+def _do_nothing(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
     return ()
 
 
@@ -301,7 +301,8 @@ def _rules() -> dict[str, Rule]:
         "inline_asm": _inline_asm,
         "print": _print,
         "assert": _assert,
-        "assume": _assume,
+        "assume": _do_nothing,
+        "barrier": _do_nothing,
     }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from deuteron.language.extra import cpu
+from deuteron.language.extra import cpu, cuda
 
 if TYPE_CHECKING:
     from deuteron.language.extra import libdevice
 
-__all__ = ["cpu", "libdevice"]
+__all__ = ["cpu", "cuda", "libdevice"]
 
 
 def __getattr__(name: str) -> Any:
