@@ -6,6 +6,7 @@ Each setting is read when asked for, so that a test or a program may change the 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,12 +21,27 @@ def set_environment(values: Mapping[str, str]) -> None:
 
 
 def cache_dir() -> Path:
-    """Where compiled objects are kept: DEUTERON_CACHE_DIR, else the user's cache directory."""
+    """Where compiled objects are kept: DEUTERON_CACHE_DIR, else the user's cache directory.
+
+    That is `deuteron` in XDG_CACHE_HOME where it is set, in ~/Library/Caches on macOS, in
+    LOCALAPPDATA on Windows, and in ~/.cache elsewhere.
+    """
     own = os.environ.get("DEUTERON_CACHE_DIR")
     if own:
         return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "deuteron"
+    xdg = os.environ.get("XDG_CACHE_HOME")
+    return Path(xdg or _system_cache_dir()) / "deuteron"
+
+
+def _system_cache_dir() -> str:
+    home = os.path.expanduser("~")
+    match sys.platform:
+        case "darwin":
+            return os.path.join(home, "Library", "Caches")
+        case "win32":
+            return os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
+        case _:
+            return os.path.join(home, ".cache")
 
 
 def cache_enabled() -> bool:

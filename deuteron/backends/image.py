@@ -9,7 +9,6 @@ from deuteron.backends.cpu.kernel_info import ParamInfo
 from deuteron.ir import OPS, Effect, Function, Op, Value, walk
 from deuteron.ir.pointer_roots import PointerRoots
 
-
 _NO_MEMORY = frozenset({"print", "assert", "assume", "barrier"})  # that stay where they are
 
 

@@ -1,7 +1,8 @@
 """`deuteron inspect FILE.py:KERNEL`: what becomes of a kernel on its way to machine code.
 
 Nothing is run: the kernel is compiled for stand-in arguments whose types come from `--signature`
-or are guessed.  It is compiled for this CPU, or with `--target` for a GPU, which need not be here.
+or are guessed.  It is compiled for this CPU, or with `--target` for another machine or a GPU, which
+need not be here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from deuteron.backends.cuda.kernel_info import KernelInfo
+from deuteron.backends.cpu.kernel_info import KernelInfo as CpuKernelInfo
+from deuteron.backends.cpu.target import CpuTarget, machine_target
+from deuteron.backends.cuda.kernel_info import KernelInfo as CudaKernelInfo
 from deuteron.backends.cuda.target import CudaTarget
 from deuteron.cli import UsageError
 from deuteron.cli.console import output_console
@@ -25,7 +28,7 @@ from deuteron.cli.signature import Argument, render, stand_in_arguments
 from deuteron.ir import Function
 from deuteron.ir.text import format_function
 from deuteron.passes.pipeline import trace
-from deuteron.runtime.cuda_backend import CudaBackend, texts_of
+from deuteron.runtime import cpu_backend, cuda_backend
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions, parse_options
 from deuteron.runtime.parameters import bind
@@ -35,11 +38,11 @@ from deuteron.runtime.specialize import specialize
 
 @dataclass(frozen=True)
 class Subject:
-    """The kernel that is inspected, its stand-in arguments, and the GPU it is compiled for."""
+    """The kernel that is inspected, its stand-in arguments, and the machine it is compiled for."""
 
     kernel: JITFunction
     stand_ins: Mapping[str, Argument]
-    target: CudaTarget | None
+    target: CudaTarget | CpuTarget | None
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -52,16 +55,23 @@ class Subject:
         bound = bind(name, params, self.values, {})
         options = parse_options(bound.options, self.kernel.debug, f"kernel {name}")
         request = specialize(name, params, bound.values, options)
-        hardware = Hardware() if self.target is None else CudaBackend(self.target).hardware
+        on_gpu = isinstance(self.target, CudaTarget)
+        hardware = cuda_backend.CudaBackend(self.target).hardware if on_gpu else Hardware()
         return self.kernel.frontend.lower(self.kernel, request.spec, hardware), options
 
     @cached_property
     def compiled(self) -> Mapping[str, str | bytes]:
-        """What `kernel.asm` has; of a GPU's kernel without loading it anywhere."""
-        if self.target is None:
-            return self.kernel.warmup(*self.values, grid=(1,)).asm
-        image = CudaBackend(self.target).compile(*self.lowered)
-        texts = texts_of(KernelInfo.from_json(image.metadata))
+        """What `kernel.asm` has; of another machine's kernel without loading it anywhere."""
+        match self.target:
+            case None:
+                return self.kernel.warmup(*self.values, grid=(1,)).asm
+            case CpuTarget() as target:
+                image = cpu_backend.CpuBackend(target).compile(*self.lowered)
+                info = CpuKernelInfo.from_json(image.metadata)
+                texts = cpu_backend.texts_of(info, target)
+            case CudaTarget() as target:
+                image = cuda_backend.CudaBackend(target).compile(*self.lowered)
+                texts = cuda_backend.texts_of(CudaKernelInfo.from_json(image.metadata))
         return {kind: make() for kind, make in texts.items()}
 
 
@@ -70,8 +80,8 @@ Show = Callable[[Console, Subject], None]
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve `deuteron inspect`."""
-    target = CudaTarget(arguments.target) if arguments.target else None
-    shows = CPU_PARTS if target is None else GPU_PARTS
+    target = _target(arguments.target)
+    shows = GPU_PARTS if isinstance(target, CudaTarget) else CPU_PARTS
     parts = _parts(arguments.show, shows)
     kernel = find_kernel(arguments.kernel)
     stand_ins = stand_in_arguments(kernel, arguments.signature)
@@ -84,6 +94,13 @@ def run(arguments: argparse.Namespace) -> int:
     for part in parts:
         shows[part](console, subject)
     return 0
+
+
+def _target(name: str) -> CudaTarget | CpuTarget | None:
+    """What `--target` names; None for this machine."""
+    if not name:
+        return None
+    return CudaTarget(name) if name.startswith("sm_") else machine_target(name)
 
 
 def _parts(text: str | None, shows: Mapping[str, Show]) -> list[str]:

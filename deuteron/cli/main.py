@@ -58,6 +58,7 @@ def _describe_inspect(parser: argparse.ArgumentParser) -> None:
         "  deuteron inspect deuteron.ops.softmax:softmax_kernel\n"
         "  deuteron inspect examples/01_vector_add.py:add_kernel --show asm\n"
         "  deuteron inspect my.py:add --signature '*fp32,*fp32,*fp32,i32,BLOCK=1024'\n"
+        "  deuteron inspect my.py:add --target apple-m1 --show asm\n"
         "  deuteron inspect my.py:add --target sm_90a --show layouts,ptx"
     )
     parser.add_argument("kernel", metavar="FILE.py:KERNEL", help="or package.module:KERNEL")
@@ -70,9 +71,10 @@ def _describe_inspect(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--target",
-        metavar="SM",
+        metavar="MACHINE",
         default="",
-        help="compile for NVIDIA GPUs of this architecture (sm_80, sm_90a, …); none is needed here",
+        help="compile for another CPU (x86-64-v3, aarch64, apple-m1, windows-x86-64, …) or NVIDIA "
+        "GPU (sm_80, sm_90a, …); neither is needed here",
     )
     parser.add_argument(
         "--show",

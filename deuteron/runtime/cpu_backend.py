@@ -36,17 +36,12 @@ class CpuKernel:
 
     @property
     def resources(self) -> Resources:
-        registers = _target().vector_registers
+        registers = _resolved(None).vector_registers
         return Resources(scratch_bytes=self.loaded.info.scratch_bytes, registers=registers)
 
     @property
     def texts(self) -> Mapping[str, Callable[[], str | bytes]]:
-        info = self.loaded.info
-        return {
-            "ir": lambda: info.ir,
-            "llir": lambda: info.llvm,
-            "asm": partial(_assembly, info.llvm),
-        }
+        return texts_of(self.loaded.info)
 
     def launch(self, grid: tuple[int, int, int], request: Request) -> None:
         """Run it over a grid.  Raises OutOfResources and DeviceAssertionError."""
@@ -73,7 +68,9 @@ class CpuKernel:
 
 @dataclass(frozen=True, slots=True)
 class CpuBackend:
-    """Compiles for this machine."""
+    """Compiles for `target`, which is this machine by default: code for no other can be loaded."""
+
+    target: CpuTarget | None = None
 
     @property
     def hardware(self) -> Hardware:
@@ -81,12 +78,12 @@ class CpuBackend:
 
     def key(self) -> str:
         """The machine and the compiler."""
-        return f"{_target().key} {compiler_stamp()}"
+        return f"{_resolved(self.target).key} {compiler_stamp()}"
 
     def compile(self, function: Function, options: LaunchOptions) -> KernelImage:
         from deuteron.backends.cpu.compiler import compile_function
 
-        return compile_deeply(partial(compile_function, function), function.loc)
+        return compile_deeply(partial(compile_function, function, self.target), function.loc)
 
     def load(self, name: str, metadata: Mapping[str, Any], obj: bytes) -> CpuKernel:
         return CpuKernel(name, launcher.load_kernel(obj, KernelInfo.from_json(metadata)))
@@ -99,12 +96,24 @@ class CpuBackend:
         run(function, args, grid)
 
 
-def _target() -> CpuTarget:
+def texts_of(
+    info: KernelInfo, target: CpuTarget | None = None
+) -> dict[str, Callable[[], str | bytes]]:
+    """What can be read of a kernel compiled for `target`, by its key in `kernel.asm`."""
+    return {
+        "ir": lambda: info.ir,
+        "llir": lambda: info.llvm,
+        "asm": partial(_assembly, info.llvm, target),
+    }
+
+
+def _resolved(target: CpuTarget | None) -> CpuTarget:
+    """The target, this machine by default."""
     from deuteron.backends.cpu.target import host_target  # imports llvmlite
 
-    return host_target()
+    return target or host_target()
 
 
-def _assembly(llvm: str) -> str:
-    target = _target()
+def _assembly(llvm: str, target: CpuTarget | None) -> str:
+    target = _resolved(target)
     return assembly(llvm, Machine(target.triple, target.cpu, target.feature_string))

@@ -21,6 +21,7 @@ from deuteron.backends import interp
 from deuteron.backends.cpu.compiler import compile_function
 from deuteron.backends.cpu.device_print import print_callback
 from deuteron.backends.cpu.kernel_info import KernelInfo
+from deuteron.backends.cpu.target import CpuTarget
 from deuteron.backends.interp.memory import CheckedMemory, Region
 from deuteron.backends.interp.values import Array
 from deuteron.backends.llvm.compile import load_object
@@ -28,6 +29,7 @@ from deuteron.dtypes import DType, float32, float64
 from deuteron.errors import DeviceAssertionError
 from deuteron.ir import Function, Value
 from tests.oracle.kernels import Arg, Grid, View
+from tests.oracle.windows_code import callable_here, windows_imports
 
 
 class Runner(Protocol):
@@ -118,19 +120,24 @@ class CpuRunner:
     """The compiled kernel, called directly: no launcher and no thread pool.
 
     The programs are run in `chunks` calls, each with a scratch arena full of garbage.  `place`
-    gives the memory for each array.
+    gives the memory for each array.  `target` is a machine whose code runs here, or Windows.
     """
 
-    def __init__(self, chunks: int = 2, place: Callable[[int], Arena] = Arena) -> None:
+    def __init__(
+        self,
+        chunks: int = 2,
+        place: Callable[[int], Arena] = Arena,
+        target: CpuTarget | None = None,
+    ) -> None:
         self.chunks = chunks
         self.place = place
+        self.target = target
         self.printed: list[str] = []
 
     def run(self, function: Function, args: Sequence[Arg], grid: Grid) -> None:
-        image = compile_function(function)
+        image = compile_function(function, self.target)
         info = KernelInfo.from_json(image.metadata)
-        imports = {"deuteron_print": print_callback(info.print_sites)}
-        kernel = KERNEL(load_object(image.obj, [info.name], imports)[info.name])
+        kernel = KERNEL(self._load(image.obj, info))
         places, control = ArrayPlaces(self.place), np.zeros(8, np.int64)
         head = struct.pack("<3qQ", *grid, control.ctypes.data)
         block = head + b"".join(map(partial(_slot, places), function.params, args))
@@ -150,6 +157,12 @@ class CpuRunner:
         if control[0]:
             site = info.assert_sites[int(control[0]) - 1]
             raise DeviceAssertionError(f"{site.message} in {tuple(control[1:4].tolist())}")
+
+    def _load(self, obj: bytes, info: KernelInfo) -> int:
+        imports = {"deuteron_print": print_callback(info.print_sites)}
+        if self.target is None or "windows" not in self.target.triple:
+            return load_object(obj, [info.name], imports)[info.name]
+        return callable_here(load_object(obj, [info.name], windows_imports())[info.name])
 
 
 def _slot(places: ArrayPlaces, parameter: Value, arg: Arg) -> bytes:

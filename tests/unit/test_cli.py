@@ -153,6 +153,28 @@ def test_inspect_shows_every_stage(file: str, capsys: pytest.CaptureFixture[str]
     assert "\x1b" not in shown
 
 
+@pytest.mark.parametrize(
+    ("machine", "instruction"),
+    [
+        ("x86-64-v3", "vmulps"),
+        ("x86-64-v4", "%zmm"),
+        ("aarch64", ".4s, v"),
+        ("apple-m1", "fmul.4s"),
+        ("windows-x86-64", "vmulps"),
+    ],
+)
+def test_inspect_shows_code_for_other_machines(
+    file: str, machine: str, instruction: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", f"{file}:scale", "--target", machine, "--show", "asm"]) == 0
+    assert instruction in capsys.readouterr().out
+
+
+def test_inspect_names_the_machines_it_knows(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", f"{file}:scale", "--target", "vax"]) == 1
+    assert "expected: one of aarch64, windows-x86-64" in capsys.readouterr().err
+
+
 def test_inspect_reports_an_error_in_the_kernel(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

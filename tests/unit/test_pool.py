@@ -24,6 +24,7 @@ from deuteron.backends.cpu.pool import (
     pool,
     set_num_threads,
 )  # fmt: skip
+from deuteron.backends.llvm.compile import host_machine
 from deuteron.errors import LaunchError, OutOfResources
 from tests.unit.launch_fakes import COUNT, EMPTY, NAP, STORE, address_of, together
 
@@ -36,7 +37,7 @@ def crew(request: pytest.FixtureRequest) -> Iterator[Pool]:
     futex = request.param == "futex"
     if futex and sys.platform != "linux":
         pytest.skip("futex is Linux's")
-    made = Pool(4, native.load_code(native.machine_name(), futex))
+    made = Pool(4, native.load_code(host_machine().architecture, futex))
     yield made
     made.close()
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import sys
 import sysconfig
 import threading
@@ -122,7 +121,7 @@ def code() -> Code:
     if not _CODE:
         with _LOADING:
             if not _CODE:
-                machine = machine_name()
+                machine = llvm_compile.host_machine().architecture
                 _CODE.append(load_code(machine, has_futex(machine, sys.platform)))
     return _CODE[0]
 
@@ -147,11 +146,6 @@ def load_in_background() -> None:
 def _load_quietly() -> None:
     with contextlib.suppress(Exception):  # whoever asks for the code is told
         code()
-
-
-def machine_name() -> str:
-    """The processor's family, as the pool knows it: "x86_64", "aarch64" or another."""
-    return platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
 
 
 def load_code(machine: str, futex: bool) -> Code:
@@ -179,6 +173,11 @@ def load_code(machine: str, futex: bool) -> Code:
         PYFUNCTYPE(None, c_void_p, c_int32)(address["pool_wake"]),
         PYFUNCTYPE(c_int32, c_void_p, c_int32)(address["pool_set_threads"]),
     )
+
+
+def python_names() -> frozenset[str]:
+    """The symbols that are given to the linker by address."""
+    return frozenset((*_PYTHON_FUNCTIONS, *_PYTHON_OBJECTS, _LAUNCH_METHOD))
 
 
 def launch_path_ir(machine: str, futex: bool) -> str:

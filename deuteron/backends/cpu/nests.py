@@ -244,6 +244,8 @@ class Nests:
     def _streams(self, group: Group) -> list[Store]:
         """The stores of a group that may go past the caches: contiguous, of nothing read again."""
         stores = [s for s in group.sinks if isinstance(s, Store)]
+        if not self.plan.target.stores_past_caches:
+            return []
         whole = self.plan.blocks[self.plan.function.body]
         top = [s for step in whole.steps if isinstance(step, Group) for s in step.sinks]
         if len(stores) != len(group.sinks) or stores[0] not in top:

@@ -1,8 +1,9 @@
 """What a CPU can do, as far as code generation asks.
 
-`host_target()` is the machine this runs on, or the CPU named by DEUTERON_CPU.  Everything that
-depends on the CPU (vector width, which dot instruction, compile flags, cache keys) asks a
-`CpuTarget`, so that code for another CPU can be emitted and looked at anywhere.
+`host_target()` is the machine this runs on, or the CPU named by DEUTERON_CPU; `machine_target`
+names others, of this and of other operating systems.  Everything that depends on the CPU (vector
+width, which dot instruction, compile flags, cache keys) asks a `CpuTarget`, so that code for
+another CPU can be emitted and looked at anywhere.
 """
 
 from __future__ import annotations
@@ -55,6 +56,15 @@ X86_CPUS: dict[str, frozenset[str]] = {
 AARCH64_CPUS: dict[str, frozenset[str]] = {
     name: frozenset({"neon"})
     for name in ("generic", "apple-m1", "apple-m2", "apple-m4", "neoverse-n1", "neoverse-v1")
+}
+
+_LINUX_X86, _LINUX_ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+_MACOS, _WINDOWS = "arm64-apple-macosx11.0.0", "x86_64-pc-windows-msvc"
+# Names of `machine_target` that stand for a triple and a CPU; CPU names stand for themselves.
+MACHINES = {
+    "aarch64": (_LINUX_ARM, "generic"),
+    "windows-x86-64": (_WINDOWS, "x86-64-v3"),
+    "windows-x86-64-v4": (_WINDOWS, "x86-64-v4"),
 }
 
 
@@ -141,6 +151,14 @@ class CpuTarget:
         return self.vector_bits == 256 and "avxvnni" in self.features
 
     @property
+    def stores_past_caches(self) -> bool:
+        """A whole vector can be stored past the caches: AArch64 does so with pairs of halves only.
+
+        Its CPUs notice by themselves that a stream of stores is not worth keeping.
+        """
+        return self.is_x86
+
+    @property
     def function_attrs(self) -> str:
         """LLVM function attributes without which wide vectors would be split in two."""
         bits = self.vector_bits
@@ -161,6 +179,26 @@ def named_target(cpu: str, triple: str | None = None) -> CpuTarget:
             f"  remedy:   set DEUTERON_CPU to one of them, or unset it to use this machine's"
         )
     return CpuTarget(triple, cpu, table[cpu])
+
+
+def machine_target(name: str) -> CpuTarget:
+    """A machine by name: a key of `MACHINES`, or a CPU of macOS (`apple-…`) or Linux (any other).
+
+    Raises UserError that lists the names.
+    """
+    if name in MACHINES:
+        triple, cpu = MACHINES[name]
+        return named_target(cpu, triple)
+    if name in X86_CPUS:
+        return named_target(name, _LINUX_X86)
+    if name in AARCH64_CPUS:
+        return named_target(name, _MACOS if name.startswith("apple") else _LINUX_ARM)
+    raise UserError(
+        f"unknown machine {name!r}\n"
+        f"  expected: one of {', '.join([*MACHINES, *X86_CPUS, *AARCH64_CPUS])}\n"
+        f"  got:      {name}\n"
+        "  remedy:   name one of these"
+    )
 
 
 def host_target() -> CpuTarget:

@@ -64,6 +64,12 @@ class Machine:
     cpu: str
     features: str = ""
 
+    @property
+    def architecture(self) -> str:
+        """The processor's family, by the triple: "x86_64", "aarch64" or another."""
+        family = self.triple.partition("-")[0]
+        return "aarch64" if family == "arm64" else family
+
 
 @dataclass(frozen=True, slots=True)
 class CompileTimings:
@@ -176,14 +182,25 @@ def _llvm() -> Any:
 def _detected_machine() -> Machine:
     with _LOCK:
         llvm = _llvm()
+        triple, cpu = str(llvm.get_process_triple()), str(llvm.get_host_cpu_name())
+        # Empty where LLVM cannot tell: the CPU's name then implies what it can do.
         features = str(llvm.get_host_cpu_features().flatten())
-        return Machine(str(llvm.get_process_triple()), str(llvm.get_host_cpu_name()), features)
+        return Machine(_linkable(triple), cpu, features)
+
+
+def _linkable(triple: str) -> str:
+    """The triple whose objects can be linked into this process.
+
+    On Windows that is Windows' code in ELF: LLVM's linkers within a process are made for that, and
+    their COFF is young.  Objects for others' linkers keep the system's own format.
+    """
+    return f"{triple}-elf" if "windows" in triple and not triple.endswith("-elf") else triple
 
 
 @cache
 def _jit() -> Any:
     """The one linker of this process."""
-    # JITLink's COFF support is young; RuntimeDyld is what numba uses there.
+    # RuntimeDyld is what numba uses on Windows.
     return _llvm().create_lljit_compiler(use_jit_link=sys.platform != "win32", suppress_errors=True)
 
 

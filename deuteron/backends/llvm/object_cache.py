@@ -35,6 +35,8 @@ _SUFFIX = ".dobj"
 _TEMPORARY_SUFFIX = ".tmp"
 _ABANDONED_AFTER_S = 3600.0
 _TOUCH_AFTER_S = 3600.0
+# Windows' errors for a file that another process has open: access denied, sharing violation.
+_IN_USE = (5, 32)
 _WARNED: set[tuple[str, Path]] = set()  # what was wrong, and where
 
 
@@ -103,6 +105,7 @@ def write_atomically(path: Path, data: bytes) -> bool:
     """Make `path` hold `data`, entirely or not at all; readers see the old or the new file.
 
     Returns False, with a CacheWarning the first time in a directory, when the file system refuses.
+    Windows refuses to replace a file that is open elsewhere: what is there then stays.
     """
     # Not the process id: containers that share a cache directory share those too.
     temporary = path.with_name(f".{path.stem}-{os.urandom(8).hex()}{_TEMPORARY_SUFFIX}")
@@ -116,6 +119,8 @@ def write_atomically(path: Path, data: bytes) -> bool:
                 temporary.unlink()
             raise
     except OSError as error:
+        if getattr(error, "winerror", None) in _IN_USE and path.exists():
+            return True  # another process reads it just now: it is there
         _warn_once(
             path.parent,
             "cannot be written",
