@@ -55,8 +55,9 @@ class Subject:
         bound = bind(name, params, self.values, {})
         options = parse_options(bound.options, self.kernel.debug, f"kernel {name}")
         request = specialize(name, params, bound.values, options)
-        on_gpu = isinstance(self.target, CudaTarget)
-        hardware = cuda_backend.CudaBackend(self.target).hardware if on_gpu else Hardware()
+        hardware = Hardware()
+        if isinstance(self.target, CudaTarget):
+            hardware = cuda_backend.CudaBackend(self.target).hardware
         return self.kernel.frontend.lower(self.kernel, request.spec, hardware), options
 
     @cached_property
