@@ -42,6 +42,10 @@ class Loc:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.col + 1}"
 
+    def code(self) -> str:
+        """The text at the place, as far as it stands on one line; empty when it is unknown."""
+        return self.source_line.rstrip("\n")[self.col : max(self.end_col, self.col + 1)]
+
     def excerpt(self) -> str:
         """The source line with a caret under the place, or nothing when the text is unknown."""
         if not self.source_line:
@@ -152,7 +156,9 @@ class CompilationError(UserError):
             parts.append(f"  remedy:   {self.remedy}")
         caller = self.loc.caller
         while caller is not None:
-            parts.append(f"  called from {caller} in {caller.function or 'a kernel'}")
+            code = caller.code()
+            call = f": {code}" if code else ""
+            parts.append(f"  called from {caller} in {caller.function or 'a kernel'}{call}")
             caller = caller.caller
         return "\n".join(parts)
 

@@ -19,6 +19,7 @@ from deuteron.lang.context import Context, is_builtin
 from deuteron.lang.control import run_body
 from deuteron.lang.merge import is_tuple
 from deuteron.lang.python_calls import PYTHON_CALLS, PYTHON_NAMES
+from deuteron.lang.remedies import parameter_named, suggest
 from deuteron.lang.scope import Scope
 from deuteron.lang.semantic.casts import cast as cast_tensor
 from deuteron.lang.semantic.casts import to_tensor
@@ -34,7 +35,7 @@ from deuteron.lang.values import (
     unwrap,
     wrap,
 )
-from deuteron.lang.walker import FALLS, Walker, expression, suggest
+from deuteron.lang.walker import FALLS, Walker, expression
 from deuteron.runtime.jit import JITFunction
 
 MAX_DEPTH = 32
@@ -349,7 +350,7 @@ def _count(positional: int) -> str:
 
 
 def _rename(name: str, known: Collection[str]) -> str:
-    return suggest(name, known) or f"leave {name}=… out"
+    return suggest(parameter_named(name), known) or f"leave {name}=… out"
 
 
 def _call_error(

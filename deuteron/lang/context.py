@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from deuteron.errors import CompilationError, LaunchError, Loc, UserError
 from deuteron.ir.builder import Builder
 from deuteron.ir.optable import OpTypeError
+from deuteron.lang.remedies import parameter_named, suggest
 from deuteron.lang.values import BoundMethod, Tensor, describe, unwrap, wrap
 
 P = ParamSpec("P")
@@ -118,7 +118,7 @@ def builtin(function: Callable[Concatenate[Context, P], R]) -> Callable[P, R]:
                 f"{name}: {error}",
                 expected=f"{name}{public}",
                 got=", ".join([*map(describe, plain), *(f"{k}=" for k in named)]) or "no arguments",
-                remedy=_binding_remedy(name, public, named),
+                remedy=_binding_remedy(name, public, len(plain), named),
             ) from None
         for parameter, value in bound.arguments.items():
             check = checks.get(parameter)
@@ -176,10 +176,21 @@ def _public_signature(function: Callable[..., Any]) -> tuple[inspect.Signature, 
     return inspect.Signature(bare), checks
 
 
-def _binding_remedy(name: str, public: inspect.Signature, named: Mapping[str, object]) -> str:
+def _binding_remedy(
+    name: str, public: inspect.Signature, positional: int, named: Mapping[str, object]
+) -> str:
     unknown = [keyword for keyword in named if keyword not in public.parameters]
-    close = get_close_matches(unknown[0], public.parameters, n=1) if unknown else []
-    return f"did you mean `{close[0]}`?" if close else f"see help(tl.{name})"
+    if unknown:
+        wanted = parameter_named(unknown[0])
+        return suggest(wanted, public.parameters) or f"leave {unknown[0]}=… out"
+    lacking = [
+        parameter.name
+        for parameter in list(public.parameters.values())[positional:]
+        if parameter.default is inspect.Parameter.empty and parameter.name not in named
+    ]
+    if lacking:
+        return f"add {', '.join(f'{parameter}=…' for parameter in lacking)} to the call"
+    return f"see help(tl.{name})"
 
 
 def _argument_error(

@@ -11,13 +11,14 @@ from deuteron.lang import loops, operators
 from deuteron.lang.assignments import assign_target
 from deuteron.lang.control import condition
 from deuteron.lang.merge import is_tuple
+from deuteron.lang.remedies import suggest
 from deuteron.lang.scope import (
     MISSING,
     ForbiddenGlobalError,
     admit_attribute,
 )
 from deuteron.lang.values import Tensor, constexpr, describe, unwrap
-from deuteron.lang.walker import BINARY, Walker, expression, suggest
+from deuteron.lang.walker import BINARY, Walker, expression
 
 UNARY: Final[dict[type[ast.unaryop], str]] = {
     ast.UAdd: "+",
@@ -240,17 +241,19 @@ def visit_comprehension(w: Walker, node: ast.ListComp | ast.GeneratorExp) -> obj
 
 def _comprehension_items(w: Walker, node: ast.expr) -> Iterator[object]:
     source = w.expr(node)
+    got = describe(source)
     if is_tuple(source):
         return iter(source)
     if isinstance(source, (loops.range, loops.static_range)):
         bounds = [unwrap(b) for b in (source.start, source.stop, source.step)]
         if all(isinstance(b, int) for b in bounds):
             return (constexpr(i) for i in range(*bounds))
+        got = f"a range of {', '.join(map(describe, bounds))}"
     raise w.error(
         node,
         "a comprehension cannot go over this",
         expected="a tuple, or a range with constexpr bounds",
-        got=describe(source),
+        got=got,
         remedy="make the bounds tl.constexpr, or use a `for` loop",
     )
 

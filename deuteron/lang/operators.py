@@ -14,6 +14,7 @@ from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
 from deuteron.lang.aggregates import Aggregate
 from deuteron.lang.context import Context
+from deuteron.lang.remedies import instead_of_attribute, suggest
 from deuteron.lang.semantic import arith, casts, indexing, shape
 from deuteron.lang.values import (
     TENSOR_MEMBERS,
@@ -238,12 +239,14 @@ def _tensor_attribute(ctx: Context, tensor: Tensor, name: str) -> object:
         return BlockType(element, tensor.shape) if tensor.shape else constexpr(element)
     if name in TENSOR_MEMBERS:
         return BoundMethod(TENSOR_MEMBERS[name], tensor)
-    pointee = isinstance(tensor.dtype, Pointer)
+    remedy = instead_of_attribute(name) or suggest(name, TENSOR_MEMBERS) or "see dir(tl.tensor)"
+    if isinstance(tensor.dtype, Pointer) and name not in ("size", "stride", "data_ptr", "device"):
+        remedy = "load from the pointer first, with tl.load"
     raise ctx.error(
         f"a tensor has no attribute `{name}`",
         expected=f"{', '.join(sorted(_TENSOR_ATTRIBUTES))}, T, type, or a method",
         got=describe(tensor),
-        remedy="load from the pointer first, with tl.load" if pointee else "see dir(tl.tensor)",
+        remedy=remedy,
     )
 
 
@@ -255,13 +258,17 @@ def subscript(ctx: Context, value: object, items: object) -> object:
     index = unwrap(items)
     if isinstance(value, Tensor):
         return indexing.subscript(ctx, value, index if _is_tuple(index) else (index,))
+    plain: Any = value if _is_tuple(value) else unwrap(value)
     try:
-        plain: Any = value if _is_tuple(value) else unwrap(value)
         return wrap(plain[index])
     except (TypeError, IndexError, KeyError) as error:
         raise ctx.error(
             f"cannot index this: {error}",
             expected="a tuple, and an integer known at compile time",
             got=f"{describe(value)} and {describe(index)}",
-            remedy="count the items with len; select from tensors with tl.where",
+            remedy=(
+                "a scalar or a pointer has no axes: pass sizes as arguments of the kernel"
+                if plain == ()
+                else "count the items with len; select from tensors with tl.where"
+            ),
         ) from None

@@ -146,6 +146,14 @@ def _fold(w: Walker, node: ast.Call, function: Callable[..., object], args: Args
 def call_len(w: Walker, node: ast.Call, args: Args) -> object:
     """The length of a tuple, or of the first axis of a tile."""
     value = args[0]
+    if isinstance(value, Tensor) and not value.shape:
+        raise w.error(
+            node,
+            "a scalar has no length",
+            expected="a tuple, or a tile of one axis or more",
+            got=describe(value),
+            remedy="pass the sizes of arrays as arguments of the kernel",
+        )
     if isinstance(value, Tensor):
         return operators.subscript(w.ctx, operators.attribute(w.ctx, value, "shape"), constexpr(0))
     return _fold(w, node, len, args)

@@ -19,6 +19,7 @@ from deuteron.ir.types import Pointer
 from deuteron.lang.aggregates import is_aggregate
 from deuteron.lang.constexpr_function import ConstexprFunction
 from deuteron.lang.context import is_builtin
+from deuteron.lang.remedies import in_the_language
 from deuteron.lang.source import is_constexpr_annotation
 from deuteron.lang.values import BoundMethod, constexpr, void, wrap
 from deuteron.runtime.jit import JITFunction, KernelInterface
@@ -170,9 +171,23 @@ def describe_global(name: str, value: object) -> tuple[str, str]:
         return problem, f"write `{name} = tl.constexpr({value!r})` there, or pass it as an argument"
     if isinstance(value, FunctionType):
         problem = f"`{name}` is a plain Python function"
-        return problem, f"decorate `{name}` with @jit so that kernels can call it"
+        ours = in_the_language(name)
+        decorate = f"decorate `{name}` with @jit so that kernels can call it"
+        return problem, f"use {ours}, or {decorate}" if ours else decorate
     if isinstance(value, KernelInterface):
         problem = f"`{name}` is a kernel wrapped by {kind}"
         return problem, "call the jit function that it wraps: decorate another name with @jit only"
-    problem = f"`{name}` is {article} {kind}, which a kernel cannot read from outside"
+    is_class, is_function = isinstance(value, type), callable(value) and hasattr(value, "__name__")
+    what = "a function of another library" if is_function else f"{article} {kind}"
+    problem = (
+        f"`{name}` is {'a class' if is_class else what}, which a kernel cannot read from outside"
+    )
+    if ours := in_the_language(name):
+        return problem, f"use {ours}"
+    if isinstance(value, tuple):
+        return problem, f"write `{name} = tl.constexpr({value!r})` there, or pass it as an argument"
+    if is_class:
+        return problem, "take what the kernel needs out of it, as in `X = tl.constexpr(...)`"
+    if is_function:
+        return problem, "use what tl has, or write it as a function of its own with @jit"
     return problem, "pass it as an argument of the kernel"

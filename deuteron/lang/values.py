@@ -354,6 +354,8 @@ def describe(value: object) -> str:
         return f"the dtype {plain}"
     if isinstance(plain, ModuleType):
         return f"the module {plain.__name__}"
+    if isinstance(plain, type) and plain.__module__ != "builtins":
+        return f"the class {plain.__name__}"
     if callable(plain):
         return f"the function {getattr(plain, '__name__', plain)!s}"
     return f"{plain!r} ({type(plain).__name__})"

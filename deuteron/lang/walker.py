@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Collection
-from difflib import get_close_matches
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Final, TypeVar, cast
 
 from deuteron.errors import CompilationError, Loc
 from deuteron.lang.context import Context
+from deuteron.lang.remedies import suggest
 from deuteron.lang.scope import (
     MISSING,
     NOT_YET_SET,
@@ -163,9 +163,3 @@ class Walker:
         problem, remedy = describe_global(name, value)
         expected = "a tl.constexpr, a jit function, a dtype or a module"
         return self.error(node, problem, expected=expected, got=describe(value), remedy=remedy)
-
-
-def suggest(name: str, known: Collection[str]) -> str:
-    """A remedy for a misspelt name, or nothing."""
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean `{close[0]}`?" if close else ""

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import deuteron as dn
-from tests.golden import bad_kernels, bad_library, bad_strict, bad_values
+from tests.golden import bad_habits, bad_kernels, bad_library, bad_strict, bad_values
 
 ARGUMENT_NAMES = ["x_ptr", "n", "B"]
 KERNELS = {
     name: kernel
-    for module in (bad_kernels, bad_library, bad_strict, bad_values)
+    for module in (bad_habits, bad_kernels, bad_library, bad_strict, bad_values)
     for name, kernel in vars(module).items()
     if isinstance(kernel, dn.JITFunction) and kernel.arg_names == ARGUMENT_NAMES
 }

@@ -198,10 +198,25 @@ def _fold_operands(ctx: Context, name: str, operands: object) -> list[Tensor]:
     return tensors
 
 
+def _check_arity(ctx: Context, name: str, operands: int, combine: object) -> None:
+    """A combine function must have a parameter for each left and each right scalar."""
+    parameters: Sequence[str] | None = getattr(combine, "arg_names", None)
+    if parameters is not None and len(parameters) < operands:
+        variadic = any(p.variadic for p in getattr(combine, "params", ()))
+        if not variadic:
+            raise ctx.error(
+                f"the combine function of {name} has too few parameters",
+                expected=f"{operands}: a left and a right one for each tile",
+                got=f"{len(parameters)} of {describe(combine)}",
+                remedy="write a function such as `def combine(left, right)`",
+            )
+
+
 def _combine_block(ctx: Context, name: str, tensors: Sequence[Tensor], combine: object) -> Block:
     """The combine function as a block over scalars."""
     builder = ctx.builder
     scalars = [t.handle.type.scalar for t in tensors]
+    _check_arity(ctx, name, 2 * len(scalars), combine)
     loc = builder.loc
     args = builder.open(scalars * 2)
     outcome = unwrap(ctx.call(combine, [Tensor(a) for a in args], {}))

@@ -7,6 +7,7 @@ from typing import Any
 from typing import cast as typing_cast
 
 from deuteron.dtypes import DType, int1
+from deuteron.ir.types import Pointer
 from deuteron.lang.context import Context
 from deuteron.lang.semantic.arith import LOAD_FIRST, add, mul
 from deuteron.lang.semantic.casts import to_tensor
@@ -44,8 +45,12 @@ def subscript(ctx: Context, x: Tensor, items: Sequence[object]) -> Tensor:
         raise ctx.error(
             "too many axes in the brackets",
             expected=f"{len(x.shape)} at most",
-            got=str(sum(item is not None for item in expanded)),
-            remedy="insert axes with None",
+            got=f"{sum(item is not None for item in expanded)} for {describe(x)}",
+            remedy=(
+                "read memory with tl.load(pointer + offset)"
+                if isinstance(x.dtype, Pointer)
+                else "insert axes with None"
+            ),
         )
     place = 0
     for item in expanded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from deuteron.dtypes import DType, int1, int8, int64, integer
@@ -134,7 +135,11 @@ def load(
     address, dtype = _as_bytes(ctx, address, type)
     if len(extra) == 2:
         extra[1] = cast(ctx, extra[1], dtype)
-    loaded = ctx.op("load", *broadcast_together(ctx, address, *extra), **attrs)
+    loaded = ctx.op(
+        "load",
+        *broadcast_together(ctx, address, *extra, names=("pointer", "mask", "other")),
+        **attrs,
+    )
     return cast(ctx, loaded, type.pointee)
 
 
@@ -156,7 +161,7 @@ def store(
     if mask is not None:
         operands.append(_check_mask(ctx, "store", mask))
         _check_scalar_pointer(ctx, "store", address, mask=operands[1])
-    _check_covers(ctx, "store", address, *operands)
+    _check_covers(ctx, "store", address, *operands, names=("value", "mask"))
     # To the pointee first: a boolean is `!= 0`, not the low byte of the number.
     operands[0] = cast(ctx, data, type.pointee)
     address, dtype = _as_bytes(ctx, address, type)
@@ -165,8 +170,10 @@ def store(
     ctx.builder.ops("store", address.handle, *(s.handle for s in stretched), **attrs)
 
 
-def _check_covers(ctx: Context, name: str, pointer: Tensor, *operands: Tensor) -> None:
-    common = common_shape(ctx, pointer, *operands)
+def _check_covers(
+    ctx: Context, name: str, pointer: Tensor, *operands: Tensor, names: Sequence[str]
+) -> None:
+    common = common_shape(ctx, pointer, *operands, names=("pointer", *names))
     if common != pointer.shape:
         raise ctx.error(
             f"{name} would need more pointers than there are",
@@ -218,7 +225,7 @@ def atomic_rmw(
     operands = [cast(ctx, to_tensor(ctx, value), type.pointee)]
     if mask is not None:
         operands.append(_check_mask(ctx, name, mask))
-    _check_covers(ctx, name, address, *operands)
+    _check_covers(ctx, name, address, *operands, names=("value", "mask"))
     stretched = (stretch(ctx, o, address.shape) for o in operands)
     return ctx.op("atomic_rmw", address, *stretched, kind=kind, **attrs)
 
@@ -232,7 +239,7 @@ def atomic_cas(
     if type.pointee.bits < 16:
         raise _too_narrow(ctx, "atomic_cas", type.pointee)
     operands = [cast(ctx, to_tensor(ctx, side), type.pointee) for side in (expected, value)]
-    _check_covers(ctx, "atomic_cas", address, *operands)
+    _check_covers(ctx, "atomic_cas", address, *operands, names=("cmp", "val"))
     stretched = (stretch(ctx, o, address.shape) for o in operands)
     return ctx.op("atomic_cas", address, *stretched, **attrs)
 

@@ -180,8 +180,11 @@ def broadcast_to(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
     return ctx.op("broadcast", x, shape=shape)
 
 
-def common_shape(ctx: Context, *tensors: Tensor) -> Shape:
-    """The shape all broadcast to; a lower rank counts as having axes of length 1 in front."""
+def common_shape(ctx: Context, *tensors: Tensor, names: Sequence[str] = ()) -> Shape:
+    """The shape all broadcast to; a lower rank counts as having axes of length 1 in front.
+
+    `names` tell an error what each tensor is for.
+    """
     rank = max(len(t.shape) for t in tensors)
     padded = [(1,) * (rank - len(t.shape)) + t.shape for t in tensors]
     shape: list[int] = []
@@ -190,7 +193,7 @@ def common_shape(ctx: Context, *tensors: Tensor) -> Shape:
             raise ctx.error(
                 "shapes do not broadcast",
                 expected="dimensions that are equal, or 1 on one side",
-                got=f"{' and '.join(str(t.shape) for t in tensors)}, which differ in axis {axis}",
+                got=f"{_named_shapes(tensors, names)}, which differ in axis {axis}",
                 remedy="insert axes of length 1 with x[:, None] or x[None, :]",
             )
         shape.append(max(dims))
@@ -205,11 +208,20 @@ def stretch(ctx: Context, x: Tensor, shape: Shape) -> Tensor:
     return broadcast_to(ctx, x, shape)
 
 
-def broadcast_together(ctx: Context, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """All stretched to their common shape."""
+def _named_shapes(tensors: Sequence[Tensor], names: Sequence[str]) -> str:
+    if not names:
+        return " and ".join(str(t.shape) for t in tensors)
+    shown = zip(names, tensors, strict=False)
+    return " and ".join(f"{name} {t.shape}" for name, t in shown)
+
+
+def broadcast_together(
+    ctx: Context, *tensors: Tensor, names: Sequence[str] = ()
+) -> tuple[Tensor, ...]:
+    """All stretched to their common shape; `names` are as for `common_shape`."""
     if len({t.shape for t in tensors}) == 1:
         return tensors
-    shape = common_shape(ctx, *tensors)
+    shape = common_shape(ctx, *tensors, names=names)
     return tuple(stretch(ctx, t, shape) for t in tensors)
 
 
