@@ -236,8 +236,8 @@ def _atomic_rmw(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
 
 
 def _atomic_cas(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
-    _store(types[:2], attrs)
-    return (_same(types[1:]),)
+    _store((*types[:2], *types[3:]), attrs)
+    return (_same(types[1:3]),)
 
 
 def _dot(types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...]:
@@ -335,7 +335,8 @@ def _rows() -> list[OpInfo]:
         OpInfo("load", (1, 3), _load, Effect.READ),
         OpInfo("store", (2, 3), _store, Effect.WRITE),  # (ptr, value, [mask])
         OpInfo("atomic_rmw", (2, 3), _atomic_rmw, Effect.WRITE),  # kind, sem, scope
-        OpInfo("atomic_cas", (3, 3), _atomic_cas, Effect.WRITE),  # sem, scope (ptr, cmp, value)
+        # sem, scope (ptr, cmp, value, [mask])
+        OpInfo("atomic_cas", (3, 4), _atomic_cas, Effect.WRITE),
     ]
     return [*elementwise, *shapes, *memory, *_other_rows()]
 

@@ -13,10 +13,7 @@ from typing import Any
 
 import pytest
 
-import deuteron as dn
-import deuteron.language as tl
 from deuteron.dtypes import bfloat16, float16, float32
-from deuteron.errors import CompilationError
 from deuteron.ir import Function
 from deuteron.ops.attention import attention_kernel
 from deuteron.ops.elementwise import add_kernel
@@ -27,7 +24,7 @@ from tests.cuda import ptxas
 from tests.cuda.lowering import lower, ptx_of
 from tests.oracle.elementwise import Recipe
 from tests.oracle.tile_kernels import asserts, prints
-from tests.oracle.topics import TOPICS, fits_gpus
+from tests.oracle.topics import TOPICS
 
 # One in so many kernels is compiled for the architectures that share their code with another.
 SPREAD = 8
@@ -49,17 +46,17 @@ def assemble(ptx: Mapping[str, str], arch: str, folder: Path, optimize: int = 0)
         (folder / file).write_text(ptx[name], encoding="utf-8")
     command = [program, f"-arch={arch}", f"-O{optimize}", *files, "-o", "all.cubin"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode or result.stderr:
+    # At -O0 there are fewer registers than some kernels' wgmma like; ptxas says so and goes on.
+    complaints = [line for line in result.stderr.splitlines() if "ptxas info" not in line]
+    if result.returncode or complaints:
         blamed = [name for file, name in files.items() if f"{file}," in result.stderr]
         pytest.fail(f"ptxas on {', '.join(blamed) or arch}:\n{result.stderr[:4000]}")
 
 
 def functions(recipes: list[Recipe]) -> Iterator[tuple[str, Function]]:
-    """The kernels that GPUs can hold, by name."""
+    """The kernels, by name."""
     for recipe in recipes:
-        function = recipe.make().function
-        if fits_gpus(function):
-            yield recipe.id, function
+        yield recipe.id, recipe.make().function
 
 
 def compile_all(recipes: list[Recipe], arch: str, **options: Any) -> dict[str, str]:
@@ -136,34 +133,3 @@ def test_library(arch: str, tmp_path: Path) -> None:
         for name, (function, options) in library().items()
     }
     assemble(ptx, arch, tmp_path, optimize=3)
-
-
-# -- tiles that no GPU kernel holds ---------------------------------------------------------------
-def test_tiles_of_other_sizes_are_refused() -> None:
-    refused = 0
-    for topic in TOPICS.values():
-        for recipe in topic():
-            function = recipe.make().function
-            if not fits_gpus(function):
-                with pytest.raises(CompilationError, match="powers of two"):
-                    ptx_of(function, "sm_90a")
-                refused += 1
-    assert refused > 50
-
-
-@dn.jit
-def three_rows(x_ptr, out_ptr, N: tl.constexpr):
-    at = tl.arange(0, N)
-    x = tl.load(x_ptr + at)
-    rows = tl.broadcast_to(x[None, :], (3, N))
-    tl.store(out_ptr + at, tl.sum(rows, axis=0))
-
-
-def test_a_refused_tile_is_shown_in_the_source() -> None:
-    with pytest.raises(CompilationError) as caught:
-        ptx_of(lower(three_rows, float32, float32, N=16), "sm_90a")
-    text = str(caught.value)
-    assert "test_ptx.py" in text
-    assert "rows = tl.broadcast_to(x[None, :], (3, N))" in text
-    for part in ("powers of two", "got:      3", "remedy"):
-        assert part in text

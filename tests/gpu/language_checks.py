@@ -23,8 +23,13 @@ import torch
 import deuteron as dn
 import deuteron.language as tl
 from deuteron import ops
+from tests.oracle import (
+    test_aggregates,
+    test_beyond_triton,
+    test_map_elementwise,
+    test_sorting,
+)
 from tests.oracle import test_language_kernels as oracle
-from tests.oracle import test_map_elementwise, test_sorting
 from tests.oracle.two_ways import both_ways
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +43,10 @@ ON_THE_CPU = (
 )  # fmt: skip
 
 # Modules of the oracle whose kernels leave the same on a GPU.
-REFERENCED = (test_map_elementwise, test_sorting)
+REFERENCED = (test_aggregates, test_beyond_triton, test_map_elementwise, test_sorting)
+
+# They compare float32 products more closely than TF32 allows; topic "product" has such dots.
+WITH_FLOAT32_DOTS = ("test_dots_of_any_size",)
 
 Check = Callable[[int], None]
 
@@ -99,7 +107,9 @@ def referenced_checks() -> Iterator[tuple[str, Check]]:
     """The test functions of the oracle that compare what kernels leave with NumPy or torch."""
     for module in REFERENCED:
         for name, function in vars(module).items():
-            if name.startswith("test_") and "run_both" in function.__code__.co_names:
+            if not name.startswith("test_") or name in WITH_FLOAT32_DOTS:
+                continue
+            if "run_both" in function.__code__.co_names:
                 for label, arguments in _parametrizations(function):
                     yield name + label, partial(_with_references, module, function, arguments)
 

@@ -1,10 +1,9 @@
-"""All recipes by topic, and which of them a GPU can hold."""
+"""All recipes by topic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from deuteron.ir import Function, walk
 from tests.oracle.elementwise import Recipe, elementwise_recipes
 from tests.oracle.memory_kernels import atomic_recipes, memory_recipes
 from tests.oracle.structures import control_recipes, fold_recipes
@@ -19,9 +18,3 @@ TOPICS: Mapping[str, Callable[[], list[Recipe]]] = {
     "atomic": atomic_recipes,
     "product": product_recipes,
 }
-
-
-def fits_gpus(function: Function) -> bool:
-    """Whether a GPU can hold all tiles: their sizes are powers of two."""
-    sizes = [n for node in walk(function.body) for v in node.results for n in v.type.shape]
-    return all(size & (size - 1) == 0 for size in sizes)

@@ -35,14 +35,15 @@ def _guarded(nests: Nests, op: Op, index: Index) -> Val:
     values = [nests.chunks.get(o, index).val for o in op.operands]
     element = op.operands[1].type.dtype
     sem = op.attrs.get("sem") or "acq_rel"
-    if op.name == "atomic_cas":
-        return emit_compare_exchange(b, values[0], values[1], values[2], element, sem)
+    masks = values[3 if op.name == "atomic_cas" else 2 :]
 
     def update() -> list[Val]:
+        if op.name == "atomic_cas":
+            return [emit_compare_exchange(b, values[0], values[1], values[2], element, sem)]
         kind: str = op.attrs["kind"]
         return [emit_read_modify_write(b, kind, values[0], values[1], element, sem)]
 
-    if len(values) < 3:
+    if not masks:
         return update()[0]
     zero = b.const(0, LType(register_elem(element)))
-    return nests.levels.branch(values[2], update, lambda: [zero])[0]
+    return nests.levels.branch(masks[0], update, lambda: [zero])[0]

@@ -4,21 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain, product
 
+from deuteron.backends.cpu.planner import is_memory_write
 from deuteron.backends.cuda.layout import Layout
 from deuteron.backends.cuda.tiles import Tile, Tiles
+from deuteron.backends.cuda.turns import Place, keeps_apart, place_of
 from deuteron.backends.llvm.atomics import emit_compare_exchange, emit_read_modify_write
 from deuteron.backends.llvm.builder import I32, Builder, LType, Val
+from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import elem_bytes, storage_elem, to_register, to_storage
 from deuteron.dtypes import DType
-from deuteron.ir import Op, Value
+from deuteron.ir import For, Op, Value, While, walk
 from deuteron.ir.pointer_roots import PointerRoots
 
-# The array a pointer belongs to, its offsets, and the layout it was accessed in.
-_Access = tuple[Value | None, Value, Layout | None]
-# What was read and what was written, and may still be under way in other threads.
-OpenAccesses = tuple[frozenset[_Access], frozenset[_Access]]
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """One access: the array (None when it is not known), the place in it, and by which layout."""
+
+    root: Value | None
+    place: Place
+    layout: Layout | None
+
+    def may_meet(self, other: _Access, *, one_array: bool) -> bool:
+        """Whether both may be of one array; with `one_array` arguments may be the same."""
+        return one_array or None in (self.root, other.root) or self.root is other.root
+
+    def is_by_the_threads_of(self, other: _Access) -> bool:
+        """Whether the same elements are touched by the same threads, each by one."""
+        alone = self.layout is not None and not self.layout.replicates
+        return alone and (self.place, self.layout) == (other.place, other.layout)
+
+
+@dataclass
+class OpenAccesses:
+    """What was read and written and may still be under way in other threads."""
+
+    read: set[_Access] = field(default_factory=set[_Access])
+    written: set[_Access] = field(default_factory=set[_Access])
+
+    def copy(self) -> OpenAccesses:
+        return OpenAccesses(set(self.read), set(self.written))
+
+    def merge(self, other: OpenAccesses) -> None:
+        self.read |= other.read
+        self.written |= other.written
+
+    def clear(self) -> None:
+        self.read.clear()
+        self.written.clear()
+
+    def risks(self, *, writes: bool) -> set[_Access]:
+        """What an access has to come after."""
+        return self.written | self.read if writes else self.written
+
+
+# For arrays that are apart, and for arguments that are the same array.
+BothWays = tuple[OpenAccesses, OpenAccesses]
 
 _GLOBAL = LType("ptr addrspace(1)")
 _SCOPES = {"cta": 'syncscope("block") ', "gpu": 'syncscope("device") ', "sys": ""}
@@ -65,12 +109,15 @@ class Accesses:
         self.tiles = tiles
         self.b = tiles.b
         self.cta = tiles.cta
-        self.roots = PointerRoots(tiles.assignment.function)
+        function = tiles.assignment.function
+        self.roots = PointerRoots(function)
+        self._params = function.params
+        stores = (n for n in walk(function.body) if isinstance(n, Op) and is_memory_write(n))
+        self._written = {root for op in stores for root in self.roots.all_of(op.operands[0])}
         # What was accessed since all threads last waited for each other.
-        self._read: set[_Access] = set()
-        self._written: set[_Access] = set()
-        # The arrays read and written in each loop around the present place.
-        self._loops: list[tuple[set[Value | None], set[Value | None]]] = []
+        self._apart, self._one_array = OpenAccesses(), OpenAccesses()
+        # What was accessed in each loop around the present place.
+        self._loops: list[OpenAccesses] = []
 
     # -- ops --------------------------------------------------------------------------------
     def load(self, op: Op) -> Tile:
@@ -263,8 +310,8 @@ class Accesses:
             reach = _SCOPES[scope]
             return [emit_read_modify_write(b, kind, args[0], args[1], element, sem, reach)]
 
-        mask = args[2] if op.name == "atomic_rmw" and len(args) > 2 else None
-        guard = _both(b, mask, own)
+        masks = args[3 if op.name == "atomic_cas" else 2 :]
+        guard = _both(b, masks[0] if masks else None, own)
         if guard is None:
             return update()[0]
         return self.tiles.levels.branch(guard, update, lambda: [self.tiles.zero(op.result)])[0]
@@ -309,66 +356,102 @@ class Accesses:
         self.cta.barrier()
         return [b.load(olds[0].type, place, size) for place in places]
 
+    # -- order between threads --------------------------------------------------------------
     def begin_loop(self) -> None:
         """What follows, until `end_loop`, may run several times."""
-        self._loops.append((set(), set()))
+        self._loops.append(OpenAccesses())
 
-    def end_loop(self) -> None:
+    def end_loop(self, loop: For | While) -> None:
         """The body may run again: its last accesses may meet its first ones."""
-        read, written = self._loops.pop()
-        last_written = {access[0] for access in self._written}
-        last_read = {access[0] for access in self._read}
-        if last_written & read or last_read & written:
-            self.wait()
+        inside = self._loops.pop()
+        for state, one_array in ((self._apart, False), (self._one_array, True)):
+            pairs = chain(
+                product(state.written, inside.read | inside.written),
+                product(state.read, inside.written),
+            )
+            if any(
+                last.may_meet(first, one_array=one_array) and _turns_meet(last, first, loop)
+                for last, first in pairs
+            ):
+                self._wait(one_array=one_array)
         if self._loops:
-            self._loops[-1][0].update(read)
-            self._loops[-1][1].update(written)
+            self._loops[-1].merge(inside)
 
-    # -- order between threads --------------------------------------------------------------
     def order(self, pointer: Value, layout: Layout | None, *, writes: bool) -> None:
         """Let all threads wait when this access may meet another thread's of the same array.
 
         A program's accesses happen in its own order, whichever threads carry them out.  Two that
         have the same offsets in the same layout, each element in one thread, are carried out by the
-        same threads and need no waiting.  Two arguments may be one array.
+        same threads and need no waiting.  Two arguments may be one array: where only that makes two
+        accesses meet, threads wait only if it is so when the kernel runs.
         """
-        place = _offsets(pointer), layout
-        alone = layout is not None and not layout.replicates
-        risks = self._written | (self._read if writes else set[_Access]())
-        if any(not alone or (at, where) != place for _, at, where in risks):
-            self.wait()
-        roots = self.roots.all_of(pointer)
-        touched = self._written if writes else self._read
-        touched.update((root, *place) for root in roots)
-        if self._loops:
-            self._loops[-1][writes].update(roots)
+        place = place_of(pointer, self._params)
+        accesses = [_Access(root, place, layout) for root in self.roots.all_of(pointer)]
+        for state, one_array in ((self._apart, False), (self._one_array, True)):
+            if any(
+                not access.is_by_the_threads_of(before)
+                and access.may_meet(before, one_array=one_array)
+                for before in state.risks(writes=writes)
+                for access in accesses
+            ):
+                self._wait(one_array=one_array)
+        for state in (self._apart, self._one_array, *self._loops[-1:]):
+            (state.written if writes else state.read).update(accesses)
 
-    def open_accesses(self) -> OpenAccesses:
+    def open_accesses(self) -> BothWays:
         """What was read and written since all threads last waited, on the way to this place."""
-        return frozenset(self._read), frozenset(self._written)
+        return self._apart.copy(), self._one_array.copy()
 
-    def reopen(self, accesses: OpenAccesses) -> None:
+    def reopen(self, accesses: BothWays) -> None:
         """Another way leads to this place, on which these are open."""
-        self._read |= accesses[0]
-        self._written |= accesses[1]
+        self._apart.merge(accesses[0])
+        self._one_array.merge(accesses[1])
 
-    def start_over(self, accesses: OpenAccesses) -> None:
+    def start_over(self, accesses: BothWays) -> None:
         """The code that follows comes after the place where just these were open."""
-        self._read, self._written = set(accesses[0]), set(accesses[1])
+        self._apart, self._one_array = (state.copy() for state in accesses)
 
     def wait(self) -> None:
         """Let all threads of the block wait for each other."""
         self.cta.barrier()
-        self._read.clear()
-        self._written.clear()
+        self._apart.clear()
+        self._one_array.clear()
+
+    def _wait(self, *, one_array: bool) -> None:
+        """Wait; or, with `one_array`, only if two arguments are the same array."""
+        if not one_array or self.tiles.assignment.function.attrs.get("aliased"):
+            self.wait()
+            return
+        same = self._same_arrays()
+        if same is not None:
+            self.tiles.on_condition(same, self.cta.barrier)
+        self._one_array.clear()
+
+    def _same_arrays(self) -> Val | None:
+        """Whether two arguments, one of which is written, are the same array; None if none can be.
+
+        Arrays are the same or apart unless the function's attribute `aliased` says otherwise.
+        """
+        key = ("same arrays",)
+        placed = self.tiles.levels.recall(key)
+        if placed is not None:
+            return placed.val
+        pointers = [p for p in self._params if p.type.is_pointer]
+        pairs = [(p, q) for i, p in enumerate(pointers) for q in pointers[:i]]
+        pairs = [pair for pair in pairs if self._written.intersection(pair)]
+        if not pairs:
+            return None
+        b = self.b
+        with self.tiles.levels.at(0):
+            found = b.const(0, LType("i1"))
+            for p, q in pairs:
+                found = b.or_(found, b.icmp("eq", self.tiles.scalar(p), self.tiles.scalar(q)))
+        return self.tiles.levels.remember(key, Placed(found)).val
 
 
-def _offsets(pointer: Value) -> Value:
-    """What tells where in its array an address is: equal for equal offsets into any array."""
-    op = pointer.op
-    if op is not None and op.name == "addptr" and op.operands[0].is_op("splat"):
-        return op.operands[1]
-    return pointer
+def _turns_meet(last: _Access, other: _Access, loop: For | While) -> bool:
+    """Whether an access of one turn may meet another thread's of a later turn."""
+    return not (last.is_by_the_threads_of(other) and keeps_apart(last.place, loop))
 
 
 def _atom(kind: str, element: DType) -> str | None:

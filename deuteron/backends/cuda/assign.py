@@ -9,7 +9,7 @@ they follow the layout of what they are combined with.
 Backward, every value collects the layouts it is wanted in.  Reshaping ops pass a wish on,
 transformed; whoever has a home is asked at home and converted.
 
-Requires: tiles whose sizes are powers of two.
+Requires: tiles whose sizes are powers of two (`pad_tiles.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from deuteron.backends.cuda.known_lines import gather_wants_index, gathers_at_ho
 from deuteron.backends.cuda.layout import Layout, replicated
 from deuteron.backends.cuda.pipeline_plan import LoopPlan, plan_loops
 from deuteron.backends.cuda.target import CudaTarget
-from deuteron.errors import CompilationError
 from deuteron.ir import For, Function, If, Op, Reduce, Scan, Value, While, walk
 from deuteron.ir.axis_info import AxisFacts
 from deuteron.ir.nodes import Block, node_blocks, node_operands
@@ -43,9 +42,14 @@ class Assignment:
     """
 
     def __init__(
-        self, function: Function, target: CudaTarget, num_warps: int, num_stages: int = 1
+        self,
+        function: Function,
+        target: CudaTarget,
+        num_warps: int,
+        num_stages: int = 1,
+        *,
+        most_stages: int | None = None,
     ) -> None:
-        _require_powers_of_two(function)
         self.function = function
         self.target = target
         self.num_warps = num_warps
@@ -54,7 +58,9 @@ class Assignment:
         self.homes: dict[Value, Layout] = {}
         self.wanted: dict[Value, dict[Layout, None]] = {}
         self.dots: dict[Op, DotPlan] = {}
-        self.loops = plan_loops(function, self.coalescing, num_stages, target.shared_limit)
+        self.loops = plan_loops(
+            function, self.coalescing, num_stages, target.shared_limit, most_stages=most_stages
+        )
         copies = [load for plan in self.loops.values() for load in plan.loads]
         self.copied = {load.op.result: load.format for load in copies}
         self.uses = _count_uses(function)
@@ -363,17 +369,3 @@ def _count_uses(function: Function) -> Counter[Value]:
         for block in node_blocks(node):
             uses.update(block.yields)
     return uses
-
-
-def _require_powers_of_two(function: Function) -> None:
-    for node in walk(function.body):
-        for value in node.results:
-            for size in value.type.shape:
-                if size & (size - 1):
-                    raise CompilationError(
-                        f"a tile of {value.type} cannot be spread over the threads of a GPU",
-                        node.loc,
-                        expected="sizes that are powers of two",
-                        got=f"{size} in {value.type.shape}",
-                        remedy="round the size up and mask, or run this kernel on the CPU",
-                    )

@@ -9,6 +9,8 @@ from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.emit import emit
 from deuteron.backends.cuda.failures import too_much_shared_memory
 from deuteron.backends.cuda.kernel_info import KernelInfo
+from deuteron.backends.cuda.pad_tiles import pad_tiles
+from deuteron.backends.cuda.pipeline_plan import asked_stages
 from deuteron.backends.cuda.target import CudaTarget
 from deuteron.backends.image import KernelImage, parameters
 from deuteron.backends.llvm.compile import assembly
@@ -29,16 +31,18 @@ def compile_function(
     Raises CompilationError for tiles that no GPU kernel can hold, OutOfResources when they need
     more shared memory than a program is given.
     """
-    function = pipeline.run(function)
+    function = pad_tiles(pipeline.run(function))
     text = format_function(function)
     topics = config.debug_topics()
     if "ir" in topics:
         print(text, file=sys.stderr)
     stages = max(1, num_stages)
     emitted = emit(Assignment(function, target, num_warps, stages), maxnreg=maxnreg)
-    while emitted.shared_bytes > target.shared_limit and stages > 1:  # stages are a hint
-        stages -= 1
-        emitted = emit(Assignment(function, target, num_warps, stages), maxnreg=maxnreg)
+    most = max([stages, *asked_stages(function)])
+    while emitted.shared_bytes > target.shared_limit and most > 1:  # stages are a hint
+        most -= 1
+        fewer = Assignment(function, target, num_warps, min(stages, most), most_stages=most)
+        emitted = emit(fewer, maxnreg=maxnreg)
     if emitted.shared_bytes > target.shared_limit:
         raise too_much_shared_memory(
             function.name, emitted.shared_bytes, target.shared_limit, function.loc

@@ -30,17 +30,40 @@ def emit_print(tiles: Tiles, op: Op) -> None:
         layout = None
         if operand.type.shape:
             layout = tiles.assignment.common_home((operand,))
-        tiles.on_representatives(layout, partial(_all, tiles, operand, layout, prefix, as_hex))
+        shape = op.attrs["shapes"][number] if "shapes" in op.attrs else operand.type.shape
+        write = partial(_all, tiles, operand, layout, shape, prefix, as_hex)
+        tiles.on_representatives(layout, write)
 
 
-def _all(tiles: Tiles, operand: Value, layout: Layout | None, prefix: str, as_hex: bool) -> None:
+def _all(
+    tiles: Tiles,
+    operand: Value,
+    layout: Layout | None,
+    shape: tuple[int, ...],
+    prefix: str,
+    as_hex: bool,
+) -> None:
+    """Print what a thread holds of a tile of that shape, which may be padded."""
     if layout is None:
         _line(tiles, (), prefix, (operand, tiles.scalar(operand)), as_hex)
         return
     registers = tiles.registers(operand, layout)
     for offset, val in zip(layout.register_coords(), registers, strict=True):
         place = [tiles.coordinate(layout, axis, offset) for axis in range(layout.rank)]
-        _line(tiles, place, prefix, (operand, val), as_hex)
+        line = partial(_line, tiles, place, prefix, (operand, val), as_hex)
+        if layout.shape == shape:
+            line()
+        else:
+            tiles.on_condition(_within(tiles, place, shape), line)
+
+
+def _within(tiles: Tiles, place: Sequence[Val], shape: tuple[int, ...]) -> Val:
+    """Whether an element is one of a tile of that shape."""
+    b = tiles.b
+    inside = b.const(1, LType("i1"))
+    for index, size in zip(place, shape, strict=True):
+        inside = b.and_(inside, b.icmp("ult", index, b.const(size, I32)))
+    return inside
 
 
 def _line(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deuteron.backends.cpu.kernel_info import AssertSite
-from deuteron.backends.cuda.accesses import Accesses, OpenAccesses
+from deuteron.backends.cuda.accesses import Accesses, BothWays
 from deuteron.backends.cuda.assembly import emit_assembly
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.cta import SHARED_ALIGN, SHARED_SYMBOL
@@ -237,7 +237,7 @@ class _Emitter:
                 dots.begin(carried[1 : extra + 1])
                 self.block(node.body)
                 after = self._carried(node.body.yields, args)
-                self._leave_loop()
+                self._leave_loop(node)
                 return [self.b.add(carried[0], step), *dots.end(), *after]
 
             first = [lower, *dots.carried, *self._carried(node.inits, args)]
@@ -250,9 +250,9 @@ class _Emitter:
         self.cta.enter_loop()
         self.accesses.begin_loop()
 
-    def _leave_loop(self) -> None:
+    def _leave_loop(self, node: For | While) -> None:
         self.cta.enter_loop()
-        self.accesses.end_loop()
+        self.accesses.end_loop(node)
 
     def _while(self, node: While) -> None:
         args = node.body.args
@@ -270,7 +270,7 @@ class _Emitter:
             self._bind(args, args, carried)
             self.block(node.body)
             after = self._carried(node.body.yields, args)
-            self._leave_loop()
+            self._leave_loop(node)
             return after
 
         with self.dots.loop(node):
@@ -280,7 +280,7 @@ class _Emitter:
 
     def _if(self, node: If) -> None:
         before = self.accesses.open_accesses()
-        ends: list[OpenAccesses] = []
+        ends: list[BothWays] = []
 
         def side(block: Block) -> Callable[[], Sequence[Val]]:
             def write() -> Sequence[Val]:

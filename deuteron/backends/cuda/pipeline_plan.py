@@ -4,7 +4,8 @@ A load whose value only goes to dots (as it is, or transposed) need not pass thr
 cp.async copies it while earlier turns compute.  For that its addresses must be known turns ahead,
 so whatever they are computed from must be pure: ops on the loop's index, on what is carried in the
 same way, and on what is known outside.  A loop that stores where such a load may read is left
-alone.
+alone; arguments are taken to be different arrays unless the function's attribute `aliased` says
+that they may overlap.
 
 This is pure data, made from IR; `pipeline.py` acts on it.
 """
@@ -78,20 +79,38 @@ class LoopPlan:
 
 
 def plan_loops(
-    function: Function, coalescing: Coalescing, num_stages: int, shared_limit: int
+    function: Function,
+    coalescing: Coalescing,
+    num_stages: int,
+    shared_limit: int,
+    *,
+    most_stages: int | None = None,
 ) -> dict[For, LoopPlan]:
     """The loops with loads to run ahead.
 
     `num_stages` is what holds for loops that do not say; fewer are taken when shared memory is too
-    small for so many.
+    small for so many, and no more than `most_stages` whatever loops say.
     """
-    return _Planner(function, coalescing, num_stages, shared_limit).plan()
+    return _Planner(function, coalescing, num_stages, shared_limit, most_stages).plan()
+
+
+def asked_stages(function: Function) -> list[int]:
+    """The stages that loops ask for themselves."""
+    loops = (node for node in walk(function.body) if isinstance(node, For))
+    asked = (loop.attrs.get("num_stages") for loop in loops)
+    return [stages for stages in asked if stages is not None]
 
 
 class _Planner:
     def __init__(
-        self, function: Function, coalescing: Coalescing, num_stages: int, shared_limit: int
+        self,
+        function: Function,
+        coalescing: Coalescing,
+        num_stages: int,
+        shared_limit: int,
+        most_stages: int | None,
     ) -> None:
+        self.most_stages = most_stages
         self.function = function
         self.coalescing = coalescing
         self.num_stages = num_stages
@@ -111,6 +130,8 @@ class _Planner:
     def _loop(self, loop: For) -> LoopPlan | None:
         asked = loop.attrs.get("num_stages")
         stages = self.num_stages if asked is None else asked
+        if self.most_stages is not None:
+            stages = min(stages, self.most_stages)
         if stages < 2:
             return None
         writes = [n for n in walk(loop.body) if isinstance(n, Op) and n.name in _WRITES]
@@ -136,7 +157,8 @@ class _Planner:
 
     def _may_be_written(self, load: AsyncLoad, written: set[Value | None]) -> bool:
         read = self.roots.all_of(load.pointer)
-        return bool(written) and (None in written or None in read or bool(written & read))
+        anywhere = None in written or None in read or bool(self.function.attrs.get("aliased"))
+        return bool(written) and (anywhere or bool(written & read))
 
     def _async_load(self, op: Op) -> AsyncLoad | None:
         """How a load is done asynchronously, when it can be."""

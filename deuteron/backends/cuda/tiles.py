@@ -163,16 +163,20 @@ class Tiles:
 
     def on_representatives(self, layout: Layout | None, write: Callable[[], None]) -> None:
         """Write what only these threads do."""
+        own = self.representative(layout)
+        if own is None:
+            write()
+        else:
+            self.on_condition(own, write)
+
+    def on_condition(self, condition: Val, write: Callable[[], None]) -> None:
+        """Write what only those threads do where a condition holds."""
 
         def side() -> list[Val]:
             write()
             return []
 
-        own = self.representative(layout)
-        if own is None:
-            write()
-        else:
-            self.levels.branch(own, side, list)
+        self.levels.branch(condition, side, list)
 
     def program_ids(self) -> list[Val]:
         """The three program ids, as i64."""
@@ -195,12 +199,7 @@ class Tiles:
     def everywhere(self, value: Val, source: Val) -> Val:
         """A value that one thread (where `source` holds) has, in every thread of the block."""
         place = self.cta.shared(self.cta.scratch(max(1, value.type.bits // 8)))
-
-        def write() -> list[Val]:
-            keep(self, value, place)
-            return []
-
-        self.levels.branch(source, write, list)
+        self.on_condition(source, lambda: keep(self, value, place))
         self.cta.barrier()
         return kept(self, place, value.type)
 

@@ -216,13 +216,13 @@ def _atomic_rmw(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]
 
 def _atomic_cas(program: Program, op: Op, v: Sequence[Array]) -> Sequence[Array]:
     dtype = op.operands[0].type.pointee
-    expected, desired = (encode(x.reshape(-1), dtype) for x in v[1:])
+    expected, desired = (encode(x.reshape(-1), dtype) for x in v[1:3])
 
     def update(old: Array, lane: int) -> Array:
         same = encode(old, dtype) == expected[lane]  # bits are compared: NaN may equal itself
         return decode(desired[lane : lane + 1], dtype) if same else old
 
-    return _exchange(program, op, v, np.arange(v[0].size), update)
+    return _exchange(program, op, v, np.flatnonzero(_active(v, 3)), update)
 
 
 # -- the rest -------------------------------------------------------------------------------------
