@@ -1,4 +1,4 @@
-"""The command line: `deuteron demo | inspect | env`, one module a command."""
+"""The command line: `deuteron demo | inspect | compile | env`, one module a command."""
 
 from deuteron.errors import UserError
 

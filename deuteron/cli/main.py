@@ -43,6 +43,13 @@ def build_parser() -> argparse.ArgumentParser:
     _describe_run(
         commands.add_parser("run", help="run a Python program in which `import triton` gives ours")
     )
+    _describe_compile(
+        commands.add_parser(
+            "compile",
+            help="compile a kernel for C programs: an object file, a header and a description",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
     commands.add_parser("env", help="show what was detected on this machine, and why if it is off")
     return parser
 
@@ -88,6 +95,45 @@ def _describe_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
     parser.add_argument("program", metavar="PROGRAM", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program is given")
+
+
+def _describe_compile(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "examples:\n"
+        "  deuteron compile my.py:add --signature '*fp32,*fp32,*fp32,i32,BLOCK=1024' --out build\n"
+        "  deuteron compile my.py:add --signature '*fp32,*fp32,*fp32,i32:16,BLOCK=1024' \\\n"
+        "      --signature '*fp32:1,*fp32:1,*fp32:1,i32,BLOCK=1024' --target znver4 --out build\n"
+        "  deuteron compile my.py:add --signature '*fp32,*fp32,*fp32,i32,BLOCK=1024' "
+        "--target sm_90a --out build"
+    )
+    parser.add_argument("kernel", metavar="FILE.py:KERNEL", help="or package.module:KERNEL")
+    parser.add_argument(
+        "--signature",
+        metavar="TYPES",
+        action="append",
+        help="as for inspect, with nothing left out that has no default; given several times, a "
+        "call runs the best of them that fits its arguments",
+    )
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="where files go")
+    parser.add_argument("--name", help="of functions and files (default: the kernel's)")
+    parser.add_argument(
+        "--target",
+        metavar="ARCH",
+        default="",
+        help="a CPU (x86-64-v3, znver4, neoverse-v1, apple-m1, …; default: this one) or an NVIDIA "
+        "GPU (sm_80, sm_90a, …)",
+    )
+    parser.add_argument(
+        "--shared", action="store_true", help="a shared library, linked by the system's C compiler"
+    )
+    parser.add_argument(
+        "--may-overlap", action="store_true", help="arrays may overlap; slower where that matters"
+    )
+    parser.add_argument("--debug", action="store_true", help="check device_assert")
+    gpu = parser.add_argument_group("for a GPU")
+    gpu.add_argument("--num-warps", type=int, metavar="N", help="of a program")
+    gpu.add_argument("--num-stages", type=int, metavar="N", help="turns of a loop in flight")
+    gpu.add_argument("--maxnreg", type=int, metavar="N", help="registers of a thread at most")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

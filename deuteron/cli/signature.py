@@ -7,6 +7,7 @@ become stand-in arguments, which are specialised as real ones would be:
     *fp32       a pointer to float32 whose address is divisible by 16; with *fp32:1 it need not be
     i32         an int that need not be divisible by 16; i32:16 is one that is
     fp32        a float
+    i8, fp64    what the annotation of the parameter says, which no other type can replace
     1, 0.5      exactly this value, built into the code
 """
 
@@ -21,7 +22,8 @@ from typing import Any, Literal
 
 from deuteron.cli import UsageError
 from deuteron.cli.kernels import jit_function
-from deuteron.dtypes import BY_SHORT
+from deuteron.dtypes import BY_SHORT, DType
+from deuteron.ir.types import Pointer
 from deuteron.lang.source import is_constexpr_annotation
 from deuteron.lang.values import constexpr
 from deuteron.runtime.arrays import MockTensor
@@ -32,6 +34,8 @@ _INTEGERS = {"i32": 1 << 20, "i64": 1 << 40, "u64": 1 << 63}
 _DIVISORS = ("", "1", "16")
 _FLOAT_NAMES = frozenset({"eps", "scale", "p", "alpha", "beta", "lr", "slope", "sm_scale"})
 
+
+_Forced = DType | Pointer | None
 
 Origin = Literal["given", "preset", "guess"]
 """Where a stand-in comes from; "preset" is the kernel's own default or first config."""
@@ -87,11 +91,14 @@ def stand_in_arguments(kernel: Any, signature: str) -> dict[str, Argument]:
     parameters = inspect.signature(jit_function(kernel).fn).parameters
     given = _given(signature, parameters)
     preset = _first_config(kernel)
+    forced = {param.name: param.forced for param in jit_function(kernel).params}
     arguments: dict[str, Argument] = {}
     for name, parameter in parameters.items():
         constexpr_parameter = is_constexpr_annotation(parameter.annotation)
-        if name in given:
-            arguments[name] = _parse(name, given[name], constexpr_parameter)
+        if name in given and constexpr_parameter:
+            arguments[name] = _parse_constexpr(given[name])
+        elif name in given:
+            arguments[name] = _parse(name, given[name], forced[name])
         elif name in preset:
             arguments[name] = Argument(repr(preset[name]), preset[name], "preset")
         elif parameter.default is not inspect.Parameter.empty:
@@ -100,7 +107,7 @@ def stand_in_arguments(kernel: Any, signature: str) -> dict[str, Argument]:
             value = _guess_constexpr(name, parameters)
             arguments[name] = Argument(repr(value), value, "guess")
         else:
-            arguments[name] = _guess(name, parameters)
+            arguments[name] = _guess(name, parameters, forced[name])
     return arguments
 
 
@@ -156,12 +163,8 @@ def _first_config(kernel: Any) -> dict[str, Any]:
     return dict(kernel.configs[0].kwargs) if kernel.configs else {}
 
 
-def _parse(name: str, token: _Token, constexpr_parameter: bool) -> Argument:
+def _parse_constexpr(token: _Token) -> Argument:
     text = token.text
-    if not constexpr_parameter:
-        if (value := _type_stand_in(text)) is not None:
-            return Argument(text, value, "given")
-        return Argument(text, _constant(name, token), "given", constant=True)
     if text in BY_SHORT:
         return Argument(text, BY_SHORT[text], "given")
     try:
@@ -171,16 +174,34 @@ def _parse(name: str, token: _Token, constexpr_parameter: bool) -> Argument:
     return Argument(text, value, "given")
 
 
-def _type_stand_in(text: str) -> Any:
+def _parse(name: str, token: _Token, forced: _Forced) -> Argument:
+    """What is given for a run-time argument; `forced` is the type that its annotation fixes."""
+    text = token.text
+    if (value := _type_stand_in(text, forced)) is None:
+        return Argument(text, _constant(name, token), "given", constant=True)
+    if isinstance(forced, DType) and text.partition(":")[0] != forced.short:
+        raise token.error(
+            f"the annotation of argument `{name}` fixes its type",
+            f"  expected: {forced.short}, or a number\n  got:      {text}",
+        )
+    return Argument(text, value, "given")
+
+
+def _type_stand_in(text: str, forced: _Forced) -> Any:
     """A value that specialises as the type says; None when `text` is no type."""
     type_name, _, divisor = text.partition(":")
     if divisor not in _DIVISORS:
         return None
     if text.startswith("*") and type_name[1:] in BY_SHORT:
         return MockTensor(BY_SHORT[type_name[1:]], address=8 if divisor == "1" else 0)
+    odd = 0 if divisor == "16" else 3
     if type_name in _INTEGERS:
-        return _INTEGERS[type_name] + (0 if divisor == "16" else 3)
-    return {"fp32": 0.5, "i1": True}.get(text)
+        return _INTEGERS[type_name] + odd
+    if type_name in ("fp32", "i1"):
+        return 0.5 if type_name == "fp32" else True
+    if isinstance(forced, DType) and type_name == forced.short:
+        return 0.5 if forced.is_floating() else 16 + odd
+    return None
 
 
 def _constant(name: str, token: _Token) -> Any:
@@ -195,12 +216,16 @@ def _constant(name: str, token: _Token) -> Any:
         ) from None
 
 
-def _guess(name: str, parameters: Mapping[str, inspect.Parameter]) -> Argument:
-    text = _guess_type(name, parameters)
-    value = _type_stand_in(text)
+def _guess(name: str, parameters: Mapping[str, inspect.Parameter], forced: _Forced) -> Argument:
+    text = _guess_type(name, parameters) if forced is None else _annotated(forced)
+    value = _type_stand_in(text, forced)
     if value is None:
         return Argument(text, ast.literal_eval(text), "guess", constant=True)
     return Argument(text, value, "guess")
+
+
+def _annotated(forced: DType | Pointer) -> str:
+    return f"*{forced.pointee.short}" if isinstance(forced, Pointer) else forced.short
 
 
 def _guess_type(name: str, parameters: Mapping[str, inspect.Parameter]) -> str:

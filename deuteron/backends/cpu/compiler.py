@@ -28,6 +28,14 @@ def compile_function(function: Function, target: CpuTarget | None = None) -> Ker
     Raises OutOfResources when its tiles need more scratch than a thread is given.
     """
     target = target or host_target()
+    info = lower_to_llvm(function, target)
+    machine = Machine(target.triple, target.cpu, target.feature_string)
+    compiled = compile_object(info.llvm, machine)
+    return KernelImage(info.to_json(), compiled.obj, info.llvm, info.ir)
+
+
+def lower_to_llvm(function: Function, target: CpuTarget) -> KernelInfo:
+    """All but the machine code: a module that exports the kernel is in `llvm`.  Raises as above."""
     function = widen_dots(pipeline.run(function))
     text = format_function(function)
     if "ir" in config.debug_topics():
@@ -36,9 +44,7 @@ def compile_function(function: Function, target: CpuTarget | None = None) -> Ker
     emitted = emit(plan)
     if emitted.scratch_bytes > SCRATCH_LIMIT_BYTES:
         raise _too_much_scratch(plan, emitted.scratch_bytes)
-    machine = Machine(target.triple, target.cpu, target.feature_string)
-    compiled = compile_object(emitted.text, machine)
-    info = KernelInfo(
+    return KernelInfo(
         name=function.name,
         scratch_bytes=emitted.scratch_bytes,
         store_bytes=emitted.store_bytes,
@@ -49,7 +55,6 @@ def compile_function(function: Function, target: CpuTarget | None = None) -> Ker
         ir=text,
         llvm=emitted.text,
     )
-    return KernelImage(info.to_json(), compiled.obj, emitted.text, text)
 
 
 def _too_much_scratch(plan: Plan, required: int) -> OutOfResources:

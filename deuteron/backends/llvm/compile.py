@@ -144,6 +144,29 @@ def assembly(text: str, machine: Machine) -> str:
             return str(target.emit_assembly(module))
 
 
+def link_texts(texts: Sequence[str]) -> str:
+    """One module out of several, whose internal functions may bear the same names.
+
+    Raises InternalError for text that LLVM rejects, and for two definitions of one symbol.
+    """
+    llvm = _llvm()
+    with _LOCK, llvm.create_context() as context:
+        modules: list[Any] = []
+        for text in texts:
+            try:
+                modules.append(llvm.parse_assembly(text, context))
+            except RuntimeError as error:
+                raise _rejected(text, str(error)) from error
+        whole, *rest = modules
+        with whole:  # closed before its context, as in `_parsed`
+            for module in rest:
+                try:
+                    whole.link_in(module)
+                except RuntimeError as error:
+                    raise InternalError(f"cannot link generated code: {error}") from error
+            return str(whole)
+
+
 def load_object(
     obj: bytes, symbols: Sequence[str], imports: Mapping[str, int] | None = None
 ) -> dict[str, int]:
