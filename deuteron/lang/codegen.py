@@ -32,10 +32,14 @@ RULES = (assignments, expressions, loop_statements, unsupported)
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A kernel argument known at run time; `attrs` are its parameter attributes in the IR."""
+    """A kernel argument known at run time; `attrs` are its parameter attributes in the IR.
+
+    `same_as` is the number of the earlier one that has the same value, and stands for it.
+    """
 
     type: Type
     attrs: Attrs = field(default_factory=dict[str, Any])
+    same_as: int | None = None
 
 
 def lower_kernel(
@@ -58,7 +62,9 @@ def lower_kernel(
     flat = [leaf for value in arguments.values() for leaf in _leaves(value)]
     names = [name for key, value in arguments.items() for name in _leaf_names(key, value)]
     params = builder.open([leaf.type for leaf in flat], names)
-    scope = _bind(source, arguments, iter(params))
+    firsts = [leaf.same_as for leaf in flat]
+    used = [p if first is None else params[first] for p, first in zip(params, firsts, strict=True)]
+    scope = _bind(source, arguments, iter(used))
     walker = Walker(ctx, kernel, source, scope, caller=None)
     walker.at(source.tree)
     inliner.enter(source, scope)

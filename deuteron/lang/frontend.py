@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from deuteron.dtypes import BY_SHORT
@@ -50,7 +51,8 @@ class PythonFrontend:
 
     def lower(self, fn: JITFunction, spec: Specialization, hardware: Hardware = _CPU) -> Function:
         """The kernel's IR for one specialisation.  Raises CompilationError."""
-        arguments = {param.name: _argument(param) for param in spec.params}
+        places = {leaf.name: place for place, leaf in enumerate(spec.leaves())}
+        arguments = {param.name: _argument(param, places) for param in spec.params}
         options = Options(
             num_warps=spec.options.num_warps,
             num_stages=spec.options.num_stages,
@@ -72,16 +74,16 @@ def parse_element(text: str) -> Element:
     return Pointer(BY_SHORT[pointee.removeprefix("k")], is_const)
 
 
-def _argument(param: ParamSpec) -> object:
+def _argument(param: ParamSpec, places: Mapping[str, int]) -> object:
     if param.is_constexpr:
         return constexpr(param.value)
     if param.type == TUPLE:
-        elements = [_argument(element) for element in param.elements]
+        elements = [_argument(element, places) for element in param.elements]
         if isinstance(param.value, DescriptorKind):
             return _descriptor(param.value, elements)
         return param.value(*elements) if hasattr(param.value, "_fields") else tuple(elements)
     attrs = {"divisibility": param.divisibility} if param.divisibility > 1 else {}
-    return Argument(Type(parse_element(param.type)), attrs)
+    return Argument(Type(parse_element(param.type)), attrs, places.get(param.same_as))
 
 
 def _descriptor(kind: DescriptorKind, elements: list[Any]) -> TensorDescriptor:

@@ -51,9 +51,8 @@ class ArrayArgument:
     stream: int | None = None
 
     def overlaps(self, other: ArrayArgument) -> bool:
-        """True when they share bytes, or may, without beginning at one address."""
-        shared = max(self.first, other.first) < min(self.last, other.last)
-        return shared and self.address != other.address
+        """True when they share bytes, or may."""
+        return max(self.first, other.first) < min(self.last, other.last)
 
 
 class TensorWrapper:

@@ -130,7 +130,7 @@ class CompiledKernel:
         if request.spec.aliased and not self.spec.aliased:
             raise LaunchError(
                 f"kernel {self.name}: it was compiled for arrays that do not overlap\n"
-                "  expected: arrays that are the same or apart\n"
+                "  expected: arrays that are apart\n"
                 f"  got:      two that overlap\n"
                 f"  remedy:   launch the jit function {self.name} itself"
             )
@@ -166,5 +166,5 @@ def _fits(own: ParamSpec, given: ParamSpec) -> bool:
     if own.is_constexpr:
         return own.identity == given.identity and given.is_constexpr
     wider = own.type == "i64" and given.type == "i32"
-    known = given.divisibility % own.divisibility == 0
+    known = given.divisibility % own.divisibility == 0 and own.same_as == given.same_as
     return known and (wider or own.type == given.type)

@@ -39,7 +39,8 @@ class ParamSpec:
     `type` is an IR type (`*fp32`, `*kfp32` for a const pointer, `i32`), "constexpr" with its
     `value`, or "tuple" with its `elements` (`value` is then the tuple's class, or the
     `DescriptorKind` of a tensor descriptor).  `divisibility` is 16 when an int or an address is
-    known to be a multiple, else 1.
+    known to be a multiple, else 1.  `same_as` names the earlier argument that an array is, too: of
+    the same type and address.
     """
 
     name: str
@@ -48,6 +49,7 @@ class ParamSpec:
     elements: tuple[ParamSpec, ...] = ()
     identity: Hashable = None
     value: Any = field(default=None, compare=False)
+    same_as: str = ""
 
     @property
     def is_constexpr(self) -> bool:
@@ -69,15 +71,16 @@ class ParamSpec:
                 return f"{self.name}: ({', '.join(map(str, self.elements))})"
             case _:
                 suffix = f":{self.divisibility}" if self.divisibility > 1 else ""
-                return f"{self.name}: {self.type}{suffix}"
+                same = f" = {self.same_as}" if self.same_as else ""
+                return f"{self.name}: {self.type}{suffix}{same}"
 
 
 @dataclass(frozen=True, slots=True)
 class Specialization:
     """What one compilation depends on, beside the kernel's source.
 
-    `aliased` says that two array arguments may overlap without beginning at one address; without
-    it arrays are equal or apart.  `device` is where the arrays lie: "cpu", "cuda:0", …
+    `aliased` says that two array arguments may overlap; without it those that are not known to be
+    the same are apart.  `device` is where the arrays lie: "cpu", "cuda:0", …
     """
 
     params: tuple[ParamSpec, ...]
@@ -128,6 +131,8 @@ class _Describer:
         self.kernel = kernel
         self.values: list[int | float] = []
         self.arrays: list[tuple[str, ArrayArgument]] = []
+        self.aliased = False
+        self._types: list[str] = []
 
     def describe(self, param: KernelParam, value: Any, name: str) -> ParamSpec:
         """The spec of one argument; usual types are looked for first."""
@@ -249,9 +254,25 @@ class _Describer:
                 raise _mismatch(self._where(name), f"an array of {forced.pointee}", f"{dtype}")
             dtype = forced.pointee
         const = param.is_const or (forced is not None and forced.const)
+        type = str(Pointer(dtype, const))
+        same = self._same_as(array, type)
         self.values.append(array.address)
         self.arrays.append((name, array))
-        return ParamSpec(name, str(Pointer(dtype, const)), _divisibility(param, array.address))
+        self._types.append(type)
+        return ParamSpec(name, type, _divisibility(param, array.address), same_as=same)
+
+    def _same_as(self, array: ArrayArgument, type: str) -> str:
+        """The first argument that is this array too, or ""; notes those that only overlap it."""
+        same = ""
+        for (name, other), its_type in zip(self.arrays, self._types, strict=True):
+            if not array.overlaps(other):
+                continue
+            alike = its_type == type and other.writable == array.writable
+            if alike and other.address == array.address:
+                same = same or name
+            else:
+                self.aliased = True
+        return same
 
 
 def specialize(
@@ -269,10 +290,7 @@ def specialize(
     )
     arrays = describer.arrays
     device = _common_device(kernel, arrays)
-    aliased = any(
-        array.overlaps(other) for i, (_, array) in enumerate(arrays) for _, other in arrays[:i]
-    )
-    spec = Specialization(specs, options, aliased, device)
+    spec = Specialization(specs, options, describer.aliased, device)
     return Request(spec, tuple(describer.values), tuple(arrays), stream)
 
 
@@ -310,7 +328,7 @@ def _stable_param(param: ParamSpec) -> str | None:
             kind = f"{param.value.__module__}.{param.value.__qualname__}"
         return f"{param.name}: {kind}({', '.join(known)})" if len(known) == len(inner) else None
     if not param.is_constexpr:
-        return f"{param.name}: {param.type}:{param.divisibility}"
+        return f"{param.name}: {param.type}:{param.divisibility}:{param.same_as}"
     text = _stable_value(param.value)
     return None if text is None else f"{param.name}={text}"
 

@@ -217,4 +217,4 @@ def test_overlap() -> None:
     assert not a.overlaps(b)
     assert a.overlaps(describe(BASE[2:]))
     assert describe(BASE[2:]).overlaps(a)
-    assert not a.overlaps(describe(BASE))  # both begin at one address
+    assert a.overlaps(describe(BASE))

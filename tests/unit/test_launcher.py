@@ -227,15 +227,15 @@ def test_constexprs_and_options() -> None:
 
 def test_do_not_specialize() -> None:
     calls = Calls(do_not_specialize=["n", 0], do_not_specialize_on_alignment=["b"])
-    a = aligned(16)
+    a, b, c = (aligned(16) for _ in range(3))
     shifted = aligned(16, offset=4)
-    assert calls.compiled(a, a, a, 5) == NEW
-    assert calls.compiled(a, a, a, 1) == HIT
-    assert calls.compiled(a, a, a, 16) == HIT
-    assert calls.compiled(shifted, a, a, 16) == HIT
-    assert calls.compiled(a, shifted, a, 16) == HIT
-    assert calls.compiled(a, a, shifted, 16) == NEW
-    assert calls.compiled(a, a, a, 2**40) == NEW
+    assert calls.compiled(a, b, c, 5) == NEW
+    assert calls.compiled(a, b, c, 1) == HIT
+    assert calls.compiled(a, b, c, 16) == HIT
+    assert calls.compiled(shifted, b, c, 16) == HIT
+    assert calls.compiled(a, shifted, c, 16) == HIT
+    assert calls.compiled(a, b, shifted, 16) == NEW
+    assert calls.compiled(a, b, c, 2**40) == NEW
 
 
 def test_forced_types() -> None:
@@ -260,9 +260,10 @@ def test_overlapping_arrays_are_a_case_of_their_own() -> None:
     other = aligned(64)
     assert calls.compiled(base, other, base, 5) == NEW  # equal is not aliased
     assert not only_spec(calls, 0).aliased
-    assert calls.compiled(base[:64], other, base[64:128], 5) == HIT  # neighbours
+    assert [param.same_as for param in only_spec(calls, 0).params[:3]] == ["", "", "a"]
+    assert calls.compiled(base[:64], other, base[64:128], 5) == NEW  # neighbours
     assert calls.compiled(base[:64], other, base[60:128], 5) == NEW
-    assert only_spec(calls, 1).aliased
+    assert only_spec(calls, 2).aliased
     assert calls.compiled(base[:64], base[16:32], base[64:], 5) == HIT
     assert calls.compiled(base[128::-1], other, base[64:], 5) == HIT  # ends are 0 and 128
     assert calls.compiled(base[::4], other, base[128:], 5) == HIT
@@ -272,7 +273,26 @@ def test_overlapping_arrays_are_a_case_of_their_own() -> None:
     assert calls.compiled(t[:32], other, t[32:], 5) == KNOWN
     assert calls.compiled(t[:32], other, t.T[4:], 5) == HIT
     rows = [spec.aliased for spec in calls.kernel._kernels]
-    assert rows == [False, True]
+    assert rows == [False, False, True]
+
+
+def test_one_array_of_two_types_overlaps_itself() -> None:
+    calls = Calls()
+    a, c = aligned(64), aligned(64)
+    frozen = a[:]
+    frozen.flags.writeable = False
+    assert calls.compiled(a, a.view(np.int32), c, 5) == NEW
+    assert only_spec(calls, 0).aliased
+    assert calls.compiled(a, frozen, c, 5) == NEW
+    assert only_spec(calls, 1).aliased
+
+
+def test_an_array_without_elements_counts_among_the_others() -> None:
+    calls = Calls()
+    a, b = aligned(64), aligned(64)
+    assert calls.compiled(a, b, a, 5) == NEW
+    assert calls.compiled(a[:0], b, b, 5) == NEW
+    assert only_spec(calls, 1).params[2].same_as == "b"
 
 
 def only_spec(calls: Calls, index: int) -> Any:
@@ -296,7 +316,7 @@ def test_machine_code_and_python_agree_on_overlap(seed: int) -> None:
 
 
 def random_view(rng: np.random.Generator, buffer: np.ndarray) -> np.ndarray:
-    begin = int(rng.integers(0, 256)) * 4
+    begin = int(rng.choice([0, 64, rng.integers(0, 256) * 4]))
     view = buffer[begin : begin + 4 * int(rng.integers(0, 40))].reshape(-1, 4)
     view = view[:: int(rng.choice([1, 2, -1, -3]))]
     return view.T[:: int(rng.choice([1, -1]))]

@@ -6,11 +6,14 @@ know makes it give up.  Words of the key, by their low byte:
 
     INT      bit 8: is 1; bit 9: divisible by 16; bit 10: needs 64 bits
     BOOL, FLOAT, NONE
-    NUMPY    bit 8: read-only; bit 9: address divisible by 16; bits 32…: NumPy's type number
-    DLPACK   bit 9: as above; bits 16…: DLPack's device; bits 32…: DLPack's code, bits and lanes
+    NUMPY    bit 8: read-only; bit 9: address divisible by 16; bits 10…15: one more than the number
+             of the first array with this address; bits 32…: NumPy's type number
+    DLPACK   bits 9…15: as above; bits 16…: DLPack's device; bits 32…: DLPack's code, bits and lanes
     C_INT, C_FLOAT, C_OBJECT    of a constexpr; the next word is its value or address
     OPTION   of a launch option; the next word is its name's address, then its value as a constexpr
     END      bit 8: two arrays overlap without beginning at one address
+
+Whether arrays with one address are one argument or overlap is told by their own words.
 
 It relies on the place of the type in a Python object, and on the public layouts of NumPy's array
 and descriptor structs and of DLPack's `DLTensor`.
@@ -34,6 +37,7 @@ _NUMPY_WRITEABLE = 0x400
 _NUMPY_SWAPPED = ord(">")
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 _MAX_DEVICES = 256  # by number, in a key word
+_MAX_TWINS = 63  # one more than the last number of an array that a key word can name
 
 # The array types read: NumPy's, and those registered with their functions: one that tells where an
 # array lies, one that tells the current stream of a device.
@@ -148,8 +152,9 @@ other:
   ret i1 true
 }}
 
-; Note the bytes [first, last) of an array argument, and whether they overlap another's.
-define internal void @note_extent(ptr %call, i64 %address, i64 %first, i64 %last) {{
+; Note the bytes [first, last) of an array argument, and whether they overlap another's.  One more
+; than the number of the first array that overlaps it and begins at its address, or 0.
+define internal i64 @note_extent(ptr %call, i64 %address, i64 %first, i64 %last) {{
 entry:
   %extents = get Call.extents %call
   %count = get Call.extent_count %call
@@ -162,6 +167,7 @@ entry:
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %compare ]
+  %twin = phi i64 [ 0, %entry ], [ %twin1, %compare ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %compare, label %out
 compare:
@@ -179,9 +185,14 @@ compare:
   %now = or i64 %so_far, %bit
   set Call.aliased %call, %now
   %i1 = add i64 %i, 1
+  %together = xor i1 %apart, true
+  %equal = and i1 %together, %overlap
+  %none = icmp eq i64 %twin, 0
+  %found = and i1 %equal, %none
+  %twin1 = select i1 %found, i64 %i1, i64 %twin
   br label %loop
 out:
-  ret void
+  ret i64 %twin
 }}
 
 ; 512, the bit of divisibility by 16, or 0 when it is not so or not to be known.
@@ -244,7 +255,7 @@ dimension:
   %size = load i64, ptr %sizep
   %stride = load i64, ptr %stridep
   %empty = icmp eq i64 %size, 0
-  br i1 %empty, label %finish, label %next
+  br i1 %empty, label %note, label %next
 next:
   %steps = sub i64 %size, 1
   %bytes = mul i64 %stride, %unit
@@ -257,12 +268,18 @@ next:
   %i1 = add i64 %i, 1
   br label %loop
 note:
-  call void @note_extent(ptr %call, i64 %address, i64 %first, i64 %last)
-  br label %finish
+  ; An array without elements has a number too, and overlaps none.
+  %its_first = phi i64 [ %first, %loop ], [ -1, %dimension ]
+  %its_last = phi i64 [ %last, %loop ], [ 0, %dimension ]
+  %twin = call i64 @note_extent(ptr %call, i64 %address, i64 %its_first, i64 %its_last)
+  %nameable = icmp ule i64 %twin, {_MAX_TWINS}
+  br i1 %nameable, label %finish, label %unknown
 finish:
+  %twin_bits = shl i64 %twin, 10
   %divisible_bit = call i64 @divisible(i64 %address, i64 %flags)
   %word1 = or i64 %word, %divisible_bit
-  call void @push(ptr %call, i64 %word1)
+  %word2 = or i64 %word1, %twin_bits
+  call void @push(ptr %call, i64 %word2)
   ret i1 true
 unknown:
   ret i1 false

@@ -76,7 +76,9 @@ class Singles:
 
     def _load(self, op: Op) -> None:
         if op.result.type.shape:
-            self._copy(op.result, self.nests.new_buffer(op.result))
+            buffer = self.nests.tile(op.result)
+            self._copy(op.result, buffer)
+            self.chunks.buffers[op.result] = buffer  # only now: the copy is to read memory
             return
         with self.chunks.here():
             loaded = self.chunks.memory.load(op, Index(())).val

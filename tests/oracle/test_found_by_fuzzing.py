@@ -1,0 +1,70 @@
+"""Kernels that random ones were shrunk to, each of which once gave a wrong result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import deuteron.language as tl
+from tests.oracle.two_ways import both_ways, run_both
+
+
+def one_of_a_volatile_tile(x, out):
+    v = tl.load(x + tl.program_id(0) * 128 + tl.arange(0, 128), volatile=True)
+    tl.store(out + tl.program_id(0), v[68])
+
+
+def masked_volatile_tile(x, out):
+    i = tl.arange(0, 128)
+    v = tl.load(x + i, mask=i < 100, other=-1, volatile=True)
+    tl.store(out + i, v + 1)
+
+
+def test_volatile_tiles_are_read():
+    x = np.arange(256, dtype=np.int32)
+    for _, out in run_both(one_of_a_volatile_tile, x, np.zeros(2, np.int32), grid=(2,)):
+        assert out.tolist() == [68, 196]
+    for _, out in run_both(masked_volatile_tile, x, np.zeros(128, np.int32)):
+        assert out.tolist() == [*range(1, 101), *[0] * 28]
+
+
+# -- one array as two arguments -----------------------------------------------------------------
+def shift(source, target, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(target + 9 + i, tl.load(source + 3 + i))
+
+
+def transpose(source, target, N: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    tl.store(target + i + j * N, tl.load(source + i * N + j))
+
+
+def read_late(source, target, N: tl.constexpr):
+    i = tl.arange(0, N)
+    before = tl.load(source + i)
+    tl.store(target + i, -before)
+    tl.store(target + N + i, before)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint16])
+def test_an_array_as_source_and_target(dtype: type):
+    x = np.arange(2048).astype(dtype)
+    square = x[:1024].reshape(32, 32)
+    wants = {
+        shift: (1024, np.concatenate((x[:9], x[3:1027], x[1033:]))),
+        transpose: (32, np.concatenate((square.T.ravel(), x[1024:]))),
+        read_late: (1024, np.concatenate((-x[:1024], x[:1024]))),
+    }
+    for kernel, (length, want) in wants.items():
+        for compiled in both_ways(kernel):
+            given = x.copy()
+            compiled[(1,)](given, given, N=length)
+            np.testing.assert_array_equal(given, want)
+
+
+def test_arrays_of_two_dtypes_at_one_address():
+    for compiled in both_ways(shift):
+        given = np.arange(2048, dtype=np.int32)
+        want = np.concatenate((given[:9], given[3:1027], given[1033:]))
+        compiled[(1,)](given, given.view(np.uint32), N=1024)
+        np.testing.assert_array_equal(given, want)
