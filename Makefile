@@ -7,11 +7,12 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What holds a torch made for this machine's GPU; nothing is installed into it.
 GPU_PYTHON ?= python3
 
-.PHONY: demo test check bench gpu clean help
+.PHONY: demo test fuzz check bench gpu clean help
 
 help:
 	@echo "make demo    install into $(VENV), compile the demo kernels and run them"
 	@echo "make test    install what the tests need and run them"
+	@echo "make fuzz    check thousands of random kernels; reproducers of failures in build/fuzz/"
 	@echo "make check   lint, format, types and house rules"
 	@echo "make bench   measure against NumPy and torch; rows and plot in benchmarks/results/"
 	@echo "make gpu     tests, examples and benchmark on this machine's NVIDIA GPU, by GPU_PYTHON"
@@ -22,6 +23,9 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
