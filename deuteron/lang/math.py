@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from deuteron.lang.context import Context, builtin
 from deuteron.lang.semantic import arith
-from deuteron.lang.values import Operand, Tensor, tensor_member
+from deuteron.lang.values import Operand, Tensor, tensor_member, unwrap
 
 
 class PropagateNan(IntEnum):
@@ -133,14 +133,17 @@ def mul(ctx: Context, x: Operand, y: Operand, sanitize_overflow: bool = True) ->
 
 @builtin
 def fdiv(ctx: Context, x: Operand, y: Operand, ieee_rounding: bool = False) -> Tensor:
-    """x / y of floats, in their common dtype and rounded as IEEE 754 asks."""
-    return arith.fdiv(ctx, x, y)
+    """x / y of floats, in their common dtype.
+
+    Rounded as IEEE 754 asks with `ieee_rounding`; else a float32 below 2**-100 may be one off.
+    """
+    return arith.fdiv(ctx, x, y, exact=bool(unwrap(ieee_rounding)))
 
 
 @builtin
 def div_rn(ctx: Context, x: Operand, y: Operand) -> Tensor:
     """x / y of floats, rounded to nearest as IEEE 754 asks."""
-    return arith.fdiv(ctx, x, y, "div_rn")
+    return arith.fdiv(ctx, x, y, "div_rn", exact=True)
 
 
 @builtin

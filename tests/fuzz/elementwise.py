@@ -84,11 +84,20 @@ def with_number(a: Author) -> None:
 
 
 def divide(a: Author) -> None:
-    """x / y: one rounding; a zero's sign shows in the quotient."""
+    """x / y; a zero's sign shows in the quotient.
+
+    A float32 quotient near the subnormals may be one off, but not that of div_rn.
+    """
     x = a.tile(FLOATS)
     y, dtype = _mixed(a, x, division=True)
     bottom = y.name if not y.is_float else f"tl.where({y.name} == 0, 0.0, {y.name})"
-    a.let(f"{x.name} / {bottom}", dtype, x.shape, zero=x.zero)
+    if dtype != T.float32:
+        a.let(f"{x.name} / {bottom}", dtype, x.shape, zero=x.zero)
+    elif x.dtype == y.dtype and a.flag():
+        a.let(f"tl.div_rn({x.name}, {bottom})", dtype, x.shape, zero=x.zero)
+    else:
+        quotient = a.let(f"{x.name} / {bottom}", dtype, x.shape, keep=False)
+        a.output(quotient, Bound(ulps=1))
 
 
 def divide_integers(a: Author) -> None:

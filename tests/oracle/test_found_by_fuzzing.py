@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import deuteron.language as tl
+from deuteron.language.extra import libdevice
 from tests.oracle.two_ways import both_ways, run_both
 
 
@@ -68,3 +69,22 @@ def test_arrays_of_two_dtypes_at_one_address():
         want = np.concatenate((given[:9], given[3:1027], given[1033:]))
         compiled[(1,)](given, given.view(np.uint32), N=1024)
         np.testing.assert_array_equal(given, want)
+
+
+# -- division -----------------------------------------------------------------------------------
+def quotients(x, d, out, N: tl.constexpr):
+    i, divisor = tl.arange(0, N), tl.load(d)
+    tl.store(out + i, tl.div_rn(tl.load(x + i), divisor))
+    tl.store(out + N + i, libdevice.div_rn(tl.load(x + i), divisor))
+    tl.store(out + 2 * N + i, tl.fdiv(tl.load(x + i), divisor, True))
+
+
+@pytest.mark.parametrize("divisor", [3.0, 0.7, 1e20, 1e-30, 7e-40])
+def test_quotients_by_a_scalar_are_rounded_once(divisor: float):
+    rng = np.random.default_rng(1)
+    x = np.exp2(rng.uniform(-149, 20, 512)).astype(np.float32)
+    d = np.array([divisor], np.float32)
+    with np.errstate(all="ignore"):
+        want = np.tile(x / d, 3)
+    for _, _, out in run_both(quotients, x, d, np.zeros(3 * 512, np.float32), N=512):
+        np.testing.assert_array_equal(out, want)

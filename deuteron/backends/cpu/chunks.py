@@ -210,7 +210,7 @@ class Chunks:
         """One elementwise op on chunks, at the outermost level that knows them all."""
         lanes = max((a.val.type.lanes for a in args), default=0)
         by_scalar = op.name == "div" and lanes and not args[1].val.type.lanes
-        if by_scalar and op.result.type.dtype is float32:
+        if by_scalar and not op.attrs.get("exact") and op.result.type.dtype is float32:
             return self._divide_by_scalar(*args)
         if lanes and op.name != "addptr":
             args = [self.widen(a, lanes) for a in args]
@@ -221,9 +221,9 @@ class Chunks:
     def _divide_by_scalar(self, x: Placed, divisor: Placed) -> Placed:
         """x / d for one d: by its reciprocal and one correction step, a sixth of the time.
 
-        Correctly rounded wherever the quotient is normal (Markstein, "Computation of elementary
-        functions on the IBM RISC System/6000 processor", 1990).  Both are scaled first where the
-        reciprocal of d would not be normal.
+        Correctly rounded unless the dividend or the quotient is next to the subnormal numbers, or
+        one of them (Markstein, "Computation of elementary functions on the IBM RISC System/6000
+        processor", 1990).  Both are scaled first where the reciprocal of d would not be normal.
         """
         b, lanes = self.b, x.val.type.lanes
         if self.levels.recall(("reciprocal", divisor.val)) is None:

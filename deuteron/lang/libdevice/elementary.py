@@ -93,11 +93,16 @@ round = _unary("round", "The nearest whole number, ties away from zero.")
 # -- arithmetic ----------------------------------------------------------------------------
 fmod = _binary("fmod", "The remainder of x / y, with the sign of x.")
 copysign = _binary("copysign", "|x| with the sign of y.")
-div_rn = _binary("div_rn", "x / y, rounded to nearest.", "div")
 fast_dividef = _binary("fast_dividef", "x / y.", "div")
 add_rn = _binary("add_rn", "x + y, rounded to nearest.", "add")
 sub_rn = _binary("sub_rn", "x - y, rounded to nearest.", "sub")
 mul_rn = _binary("mul_rn", "x * y, rounded to nearest.", "mul")
+
+
+@builtin
+def div_rn(ctx: Context, x: Operand, y: Operand) -> Tensor:
+    """x / y, rounded to nearest."""
+    return arith.fdiv(ctx, x, y, "div_rn", exact=True)
 
 
 @builtin
