@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What holds a torch made for this machine's GPU; nothing is installed into it.
 GPU_PYTHON ?= python3
 
-.PHONY: demo test fuzz check bench gpu clean help
+.PHONY: demo test fuzz check bench conformance gpu clean help
 
 help:
 	@echo "make demo    install into $(VENV), compile the demo kernels and run them"
@@ -15,6 +15,7 @@ help:
 	@echo "make fuzz    check thousands of random kernels; reproducers of failures in build/fuzz/"
 	@echo "make check   lint, format, types and house rules"
 	@echo "make bench   measure against NumPy and torch; rows and plot in benchmarks/results/"
+	@echo "make conformance   Triton's own tests, of the checkout that TRITON_SRC names"
 	@echo "make gpu     tests, examples and benchmark on this machine's NVIDIA GPU, by GPU_PYTHON"
 	@echo "make clean   remove $(VENV) and everything that was built"
 
@@ -36,6 +37,9 @@ check: $(VENV)/.dev
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/cpu.py --json benchmarks/results/cpu.json $(ARGS)
 	$(BIN)/python benchmarks/plot.py benchmarks/results/cpu.json benchmarks/results/cpu.png
+
+conformance: $(VENV)/.test
+	$(BIN)/python tools/conformance.py $(ARGS)
 
 gpu: export PYTHONPATH := $(CURDIR)
 gpu:

@@ -197,6 +197,10 @@ class JITFunction(KernelInterface):
         except _Forbidden:
             return None  # pyright: ignore[reportReturnType]
 
+    def compile_for(self, spec: Specialization) -> CompiledKernel:
+        """The kernel of a specialisation, compiled unless it is there."""
+        return self._kernel_for(spec)
+
     def add_pre_run_hook(self, hook: Hook) -> None:
         """Call `hook(*args, **kwargs)` before each launch."""
         self.pre_run_hooks.append(hook)
