@@ -11,7 +11,7 @@ import deuteron as dn
 import deuteron.language as tl
 from deuteron.errors import CompilationError, LaunchError
 from deuteron.lang.target_info import GPUTarget
-from deuteron.runtime.ahead import ASTSource, compile
+from deuteron.runtime.ast_source import ASTSource, compile
 
 
 @dn.jit
