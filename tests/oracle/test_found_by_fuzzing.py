@@ -88,3 +88,16 @@ def test_quotients_by_a_scalar_are_rounded_once(divisor: float):
         want = np.tile(x / d, 3)
     for _, _, out in run_both(quotients, x, d, np.zeros(3 * 512, np.float32), N=512):
         np.testing.assert_array_equal(out, want)
+
+
+def sums_of_products(x, y, out):
+    a = tl.load(x)
+    tl.store(out, tl.fma(a, a, tl.load(y)))
+
+
+def test_a_product_beyond_the_greatest_double_with_an_infinity():
+    for start, want in ((-np.inf, -np.inf), (np.inf, np.inf), (np.nan, np.nan)):
+        for _, _, out in run_both(
+            sums_of_products, np.array([1e200]), np.array([start]), np.zeros(1)
+        ):
+            np.testing.assert_array_equal(out, [want])

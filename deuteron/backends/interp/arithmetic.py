@@ -135,8 +135,10 @@ def _add_to_odd(a: Array, b: Array) -> Array:
 
 
 def _exact_fma(a: float, b: float, c: float) -> float:
+    if np.isfinite(a) and np.isfinite(b) and not np.isfinite(c):
+        return c  # even where a * b alone is beyond the greatest double
     plain = a * b + c
-    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+    if not (np.isfinite(a) and np.isfinite(b)):
         return plain
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
