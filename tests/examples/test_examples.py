@@ -16,7 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[0-9][0-9]_*.py"))
 def test_examples_are_numbered_without_gaps() -> None:
     numbers = [int(path.name[:2]) for path in EXAMPLES]
     assert numbers == list(range(1, len(EXAMPLES) + 1))
-    assert len(numbers) >= 8
+    assert len(numbers) >= 12
 
 
 @pytest.mark.parametrize("interpret", ["", "1"], ids=["compiled", "interpreted"])
