@@ -93,6 +93,15 @@ def choose_blocks(m: int, n: int, threads: int, table: tuple[Blocks, ...] = BLOC
     return table[-1]
 
 
+def choose_group(tiles_m: int, threads: int) -> int:
+    """Block rows in a group, at most GROUP_M, for a CPU.
+
+    A thread runs neighbouring programs: when they are whole groups it packs only its share of A.
+    """
+    share = max(1, tiles_m // threads)
+    return share // cdiv(share, GROUP_M)
+
+
 def matmul(a: Array, b: Array, out: Array | None = None, blocks: Blocks | None = None) -> Array:
     """The product of an (m, k) and a (k, n) array of one float dtype, accumulated in float32.
 
@@ -105,9 +114,10 @@ def matmul(a: Array, b: Array, out: Array | None = None, blocks: Blocks | None =
     require_shape("matmul", "out", out, (m, n))
     if blocks is None:
         blocks = _default_blocks(a, m, n)
+    group = GROUP_M if on_gpu(a) else choose_group(cdiv(m, blocks.m), get_num_threads())
     matmul_kernel[(cdiv(m, blocks.m) * cdiv(n, blocks.n),)](
         a, b, out, m, n, k, *strides(a), *strides(b), *strides(out),
-        BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, GROUP_M=GROUP_M,
+        BLOCK_M=blocks.m, BLOCK_N=blocks.n, BLOCK_K=blocks.k, GROUP_M=group,
         num_warps=blocks.num_warps, num_stages=blocks.num_stages,
     )  # fmt: skip
     return out

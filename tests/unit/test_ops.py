@@ -18,7 +18,7 @@ from deuteron.cli.cases import (
     to_bfloat16,
 )
 from deuteron.errors import LaunchError
-from deuteron.ops.matmul import BLOCKS, Blocks, choose_blocks
+from deuteron.ops.matmul import BLOCKS, Blocks, choose_blocks, choose_group
 
 DTYPES = {"float16": 4e-3, "float32": 1e-5}
 
@@ -118,6 +118,14 @@ def test_blocks_shrink_until_every_thread_has_two() -> None:
     assert choose_blocks(1024, 1024, threads=2) == BLOCKS[0]
     assert choose_blocks(512, 512, threads=2) == BLOCKS[1]
     assert choose_blocks(8, 8, threads=64) == BLOCKS[-1]
+
+
+@pytest.mark.parametrize(
+    ("tiles_m", "threads", "rows"),
+    [(4, 1, 4), (4, 2, 2), (8, 1, 8), (8, 2, 4), (20, 2, 5), (32, 2, 8), (3, 8, 1), (0, 1, 1)],
+)
+def test_groups_are_whole_within_a_threads_programs(tiles_m: int, threads: int, rows: int) -> None:
+    assert choose_group(tiles_m, threads) == rows
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from ctypes import c_double, c_int64
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,31 @@ def test_stores_that_are_not_given(crew: Pool) -> None:
     assert (run(crew, STORE, 1, store_bytes=64) == -1).all()  # of no use
     too_large = STORE_LIMIT_BYTES // 4 + 1
     assert (run(crew, STORE, 8, store_bytes=too_large) == -1).all()
+
+
+def test_each_thread_begins_with_its_own_range(crew: Pool) -> None:
+    begun: dict[int, list[int]] = {}
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, c_int64, c_int64, ctypes.c_void_p)
+    def kernel(args: int, begin: int, end: int, scratch: int) -> None:
+        name = threading.current_thread().name
+        number = int(name.removeprefix("deuteron-")) if name.startswith("deuteron-") else 0
+        begun.setdefault(number, []).append(begin)
+
+    block = (c_int64 * 8)()
+    function = ctypes.cast(kernel, ctypes.c_void_p).value or 0
+    for chunks in (2, 3, 5, 32):  # a program each
+        for _ in range(10):
+            begun.clear()
+            crew.run(function, ctypes.addressof(block), chunks, 100, c_double())
+            assert sorted(chain.from_iterable(begun.values())) == list(range(chunks))
+            ranges = min(4, chunks)
+            for number, programs in begun.items():
+                home = number % ranges
+                own = range(home * chunks // ranges, (home + 1) * chunks // ranges)
+                mine = [program in own for program in programs]
+                assert mine == sorted(mine, reverse=True)  # others' chunks come last
+                assert programs[: sum(mine)] == sorted(programs[: sum(mine)])
 
 
 def test_threads_launching_at_the_same_time(crew: Pool) -> None:

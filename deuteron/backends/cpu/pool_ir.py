@@ -1,9 +1,13 @@
 """The thread pool's machine code, as LLVM IR text.
 
 One `%Pool` lives as long as the process.  Its heart is `state`, one word that packs a generation
-(32 bits), the number of chunks of the running job (16) and the next chunk to hand out (16).  A
-thread claims a chunk by a compare-and-swap of that word, so nobody waits for a worker that did not
-claim: the caller does whatever is left, and then waits only for chunks begun by others.
+(32 bits), the number of chunks of the running job (16) and how many are claimed (16).  A thread
+claims a chunk by a compare-and-swap of that word, so nobody waits for a worker that did not claim:
+the caller does whatever is left, and then waits only for chunks begun by others.
+
+Which chunk it is, is a second question.  Neighbouring programs share data, so each thread has a
+range of the chunks, and takes from another's only when its own is used up.  There is a chunk for
+every claim, so one look at every range finds it.
 
 Waking a thread costs more than a small kernel takes.  So each kernel has a *pace*, the nanoseconds
 a program took last time (a double, 0 when not known), and a launch expected to be over before the
@@ -26,15 +30,13 @@ The functions:
 
 from __future__ import annotations
 
-import ctypes
-
+from deuteron.backends.cpu.arena_ir import ARENA, ARENA_STRUCTS, arena_ir
 from deuteron.backends.cpu.sleep_ir import sleep_ir
 from deuteron.backends.cpu.structs import Struct
 
 MAX_THREADS = 1024
 CHUNKS_PER_THREAD = 8
 SPINS = 1000  # pauses before a thread sleeps: 20 to 70 µs
-ARENA_GRAIN = 1 << 16  # bytes an arena's size is a multiple of
 AWAKE_NS = 3_000  # a launch shorter than this is not shared with workers that spin,
 ASLEEP_NS = 40_000  # and one shorter than this not with workers that sleep
 
@@ -48,19 +50,13 @@ WORKER_PARKED = 1
 
 def pool_ir(machine: str, futex: bool) -> str:
     """The pool's module for `machine` ("x86_64", "aarch64" or another)."""
-    return sleep_ir(machine, futex) + _POOL
+    return sleep_ir(machine, futex) + arena_ir() + _POOL
 
 
-# Blocks from malloc for scratch and for the tile store with their usable bytes, and the next arena
-# of the free list.
-ARENA = Struct(
-    "Arena",
-    {"block": "ptr", "size": "i64", "store": "ptr", "store_size": "i64", "next": "ptr"},
-)
 POOL = Struct(
     "Pool",
     {
-        # generation:32 | chunks:16 | next:16, on a cache line of its own
+        # generation:32 | chunks:16 | claimed:16, on a cache line of its own
         "state": "i64", "pad_state": "[56 x i8]",
         # chunks finished; whether the caller sleeps until all are
         "done": "i32", "waiting": "i32", "pad_done": "[56 x i8]",
@@ -71,22 +67,23 @@ POOL = Struct(
         # the job; `no_memory` when a worker had no scratch for it
         "kernel": "ptr", "args": "ptr", "programs": "i64", "chunk": "i64", "scratch_bytes": "i64",
         "store_bytes": "i64", "no_memory": "i32",
-        # scratch of callers, and the most that all threads may have together
+        # arenas of callers, and the most that all threads may have together
         "free_arenas": "ptr", "scratch_limit": "i64", "store_limit": "i64",
         # Python functions: make the missing workers; wake those that parked
         "start": "ptr", "notify": "ptr",
-        # scratch of the workers, by number
+        # memory of the workers, by number
         "arenas": f"[{MAX_THREADS} x %Arena]",
+        # the job's ranges of chunks, and how many of each were taken (or more, when all were)
+        "ranges": "i64", "taken": f"[{MAX_THREADS} x i64]",
     },
     (ARENA,),
 )  # fmt: skip
-POOL_STRUCTS = (ARENA, POOL)
+POOL_STRUCTS = (*ARENA_STRUCTS, POOL)
 
 
 _POOL = f"""
-declare ptr @malloc(i64)
-declare void @free(ptr)
 declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; Drop the result of a Python call, or the exception it ended in.
 define internal void @forget(ptr %result) {{
@@ -101,119 +98,52 @@ drop:
   ret void
 }}
 
-; ---- scratch ------------------------------------------------------------------------------------
-
-; The arena's memory, 64-byte aligned and at least `bytes` long, or null when there is none.
-; Untouched pages cost nothing: large blocks come from the system lazily.
-define internal ptr @arena_memory(ptr %arena, i64 %bytes) {{
-entry:
-  %size = get Arena.size %arena
-  %enough = icmp uge i64 %size, %bytes
-  br i1 %enough, label %align, label %grow
-grow:
-  %old = get Arena.block %arena
-  set Arena.block %arena, null
-  set Arena.size %arena, 0
-  call void @free(ptr %old)
-  %up = add i64 %bytes, {ARENA_GRAIN - 1}
-  %rounded = and i64 %up, {-ARENA_GRAIN}
-  %total = add i64 %rounded, 64
-  %new = call ptr @malloc(i64 %total)
-  %none = icmp eq ptr %new, null
-  br i1 %none, label %fail, label %keep
-keep:
-  set Arena.block %arena, %new
-  set Arena.size %arena, %rounded
-  br label %align
-align:
-  %block = get Arena.block %arena
-  %address = ptrtoint ptr %block to i64
-  %above = add i64 %address, 64
-  %aligned = and i64 %above, -64
-  %memory = inttoptr i64 %aligned to ptr
-  ret ptr %memory
-fail:
-  ret ptr null
-}}
-
-; The arena's tile store: 64-byte aligned, at least `bytes` long, its first word 0 when its thread
-; begins a launch.  Null when it is not wanted or there is no memory: kernels run without it too.
-define internal ptr @tile_store(ptr %arena, i64 %bytes, i1 %begins) {{
-entry:
-  %unwanted = icmp eq i64 %bytes, 0
-  br i1 %unwanted, label %none, label %wanted
-wanted:
-  %size = get Arena.store_size %arena
-  %enough = icmp uge i64 %size, %bytes
-  br i1 %enough, label %align, label %grow
-grow:
-  %old = get Arena.store %arena
-  call void @free(ptr %old)
-  %total = add i64 %bytes, 64
-  %new = call ptr @malloc(i64 %total)
-  %failed = icmp eq ptr %new, null
-  %length = select i1 %failed, i64 0, i64 %bytes
-  set Arena.store %arena, %new
-  set Arena.store_size %arena, %length
-  br i1 %failed, label %none, label %align
-align:
-  %block = get Arena.store %arena
-  %address = ptrtoint ptr %block to i64
-  %above = add i64 %address, 63
-  %aligned = and i64 %above, -64
-  %store = inttoptr i64 %aligned to ptr
-  br i1 %begins, label %reset, label %out
-reset:
-  store i64 0, ptr %store
-  br label %out
-out:
-  ret ptr %store
-none:
-  ret ptr null
-}}
-
-; An arena nobody uses, for a caller.  The free list is guarded by the GIL.
-define internal ptr @take_arena(ptr %pool) {{
-entry:
-  %first = get Pool.free_arenas %pool
-  %empty = icmp eq ptr %first, null
-  br i1 %empty, label %new, label %pop
-pop:
-  %next = get Arena.next %first
-  set Pool.free_arenas %pool, %next
-  ret ptr %first
-new:
-  %arena = call ptr @malloc(i64 {ctypes.sizeof(ARENA.mirror)})
-  %none = icmp eq ptr %arena, null
-  br i1 %none, label %out, label %clear
-clear:
-  store %Arena zeroinitializer, ptr %arena
-  br label %out
-out:
-  ret ptr %arena
-}}
-
-define internal void @give_arena(ptr %pool, ptr %arena) {{
-  %first = get Pool.free_arenas %pool
-  set Arena.next %arena, %first
-  set Pool.free_arenas %pool, %arena
-  ret void
-}}
-
 ; ---- claiming -----------------------------------------------------------------------------------
 
 define internal i1 @has_work(i64 %state) {{
-  %next = and i64 %state, 65535
-  %shifted = lshr i64 %state, 16
-  %chunks = and i64 %shifted, 65535
-  %has = icmp ult i64 %next, %chunks
+  %claimed = and i64 %state, 65535
+  %chunks = call i64 @chunks_of(i64 %state)
+  %has = icmp ult i64 %claimed, %chunks
   ret i1 %has
 }}
 
-; Claim and run chunks until none is left, in the scratch memory of `arena`, then report them done.
+define internal i64 @chunks_of(i64 %state) {{
+  %shifted = lshr i64 %state, 16
+  %chunks = and i64 %shifted, 65535
+  ret i64 %chunks
+}}
+
+; The first chunk of a range.
+define internal i64 @range_begin(i64 %range, i64 %ranges, i64 %chunks) {{
+  %product = mul i64 %range, %chunks
+  %begin = udiv i64 %product, %ranges
+  ret i64 %begin
+}}
+
+; The chunk of a claim, from the range of thread `tid` if there is one left.
+define internal i64 @take_chunk(ptr %pool, i64 %tid, i64 %chunks) {{
+entry:
+  %ranges = get Pool.ranges %pool
+  br label %look
+look:
+  %from = phi i64 [ %tid, %entry ], [ %from1, %look ]
+  %range = urem i64 %from, %ranges
+  %from1 = add i64 %range, 1
+  %begin = call i64 @range_begin(i64 %range, i64 %ranges, i64 %chunks)
+  %end = call i64 @range_begin(i64 %from1, i64 %ranges, i64 %chunks)
+  %takenp = at Pool.taken[%range] %pool
+  %taken = atomicrmw add ptr %takenp, i64 1 monotonic
+  %chunk = add i64 %begin, %taken
+  %left = icmp ult i64 %chunk, %end
+  br i1 %left, label %out, label %look
+out:
+  ret i64 %chunk
+}}
+
+; Claim and run chunks until none is left, as thread `tid` with its `arena`, then report them done.
 ; A job's fields are read after its claim: they stay as they are until every chunk is reported.
 ; Returns the number of chunks.
-define internal i64 @work(ptr %pool, ptr %arena) {{
+define internal i64 @work(ptr %pool, i64 %tid, ptr %arena) {{
 entry:
   %no_memoryp = at Pool.no_memory %pool
   %first = load atomic i64, ptr %pool acquire, align 8
@@ -231,7 +161,7 @@ try:
   br i1 %won, label %prepare, label %look
 prepare:
   %bytes = get Pool.scratch_bytes %pool
-  %scratch = call ptr @arena_memory(ptr %arena, i64 %bytes)
+  %scratch = call ptr @scratch_memory(ptr %arena, i64 %bytes)
   %none = icmp eq ptr %scratch, null
   br i1 %none, label %no_memory, label %run
 no_memory:
@@ -245,7 +175,8 @@ run:
   %args = get Pool.args %pool
   %programs = get Pool.programs %pool
   %chunk = get Pool.chunk %pool
-  %index = and i64 %state, 65535
+  %chunks = call i64 @chunks_of(i64 %state)
+  %index = call i64 @take_chunk(ptr %pool, i64 %tid, i64 %chunks)
   %begin = mul i64 %index, %chunk
   %past = add i64 %begin, %chunk
   %end = call i64 @llvm.smin.i64(i64 %past, i64 %programs)
@@ -296,7 +227,7 @@ check:
   %has = call i1 @has_work(i64 %state)
   br i1 %has, label %run, label %idle
 run:
-  %ran = call i64 @work(ptr %pool, ptr %arena)
+  %ran = call i64 @work(ptr %pool, i64 %number, ptr %arena)
   br label %look
 idle:
   %spun1 = add i32 %spun, 1
@@ -348,6 +279,11 @@ entry:
   set Pool.scratch_bytes %pool, %bytes
   set Pool.store_bytes %pool, %store_bytes
   set Pool.no_memory %pool, 0
+  %ranges = call i64 @llvm.smin.i64(i64 %threads64, i64 %chunks)
+  set Pool.ranges %pool, %ranges
+  %taken = at Pool.taken[0] %pool
+  %taken_bytes = shl i64 %ranges, 3
+  call void @llvm.memset.p0.i64(ptr %taken, i8 0, i64 %taken_bytes, i1 false)
   store atomic i32 0, ptr %donep monotonic, align 4
   store atomic i32 0, ptr %waitingp monotonic, align 4
   %before = load atomic i64, ptr %pool monotonic, align 8
@@ -531,7 +467,7 @@ wake:
   br label %share
 share:
   %begin = call i64 @now()
-  %ran = call i64 @work(ptr %pool, ptr %arena)
+  %ran = call i64 @work(ptr %pool, i64 0, ptr %arena)
   %chunk = get Pool.chunk %pool
   %mine = mul i64 %ran, %chunk
   call void @note_pace(ptr %pace, i64 %begin, i64 %mine)
@@ -569,7 +505,7 @@ take:
   %no_arena = icmp eq ptr %arena, null
   br i1 %no_arena, label %no_memory, label %fill
 fill:
-  %scratch = call ptr @arena_memory(ptr %arena, i64 %bytes)
+  %scratch = call ptr @scratch_memory(ptr %arena, i64 %bytes)
   %no_scratch = icmp eq ptr %scratch, null
   br i1 %no_scratch, label %give_up, label %choose
 choose:
