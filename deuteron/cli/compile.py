@@ -21,11 +21,9 @@ from rich.text import Text
 
 from deuteron import config
 from deuteron.backends.cpu.target import (
-    AARCH64_CPUS,
-    X86_CPUS,
     CpuTarget,
     host_target,
-    named_target,
+    machine_target,
 )
 from deuteron.backends.cuda.target import CudaTarget
 from deuteron.backends.llvm.compile import host_machine
@@ -40,8 +38,6 @@ from deuteron.runtime.options import parse_options
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COMPILERS = ("cc", "gcc", "clang")
-_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
-_APPLE_TRIPLE = "arm64-apple-macosx11.0.0"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("--shared is for CPUs; a GPU's kernels come as PTX")
         written = _write_ptx(job, CudaTarget(arguments.target), directory)
     else:
-        target = _cpu_target(arguments.target)
+        target = machine_target(arguments.target) if arguments.target else host_target()
         compiler = _system_compiler(target) if arguments.shared else None
         written = _write_object(job, target, directory, compiler)
     console = output_console()
@@ -103,24 +99,6 @@ def _guess(arguments: Mapping[str, Argument]) -> str:
 
 
 # -- targets ---------------------------------------------------------------------------------
-def _cpu_target(name: str) -> CpuTarget:
-    """The CPU of that name, on this system where it could run here, else on Linux or macOS."""
-    if not name:
-        return host_target()
-    host = host_machine().triple
-    if name in X86_CPUS:
-        return named_target(name, host if host.startswith("x86_64") else _TRIPLES["x86_64"])
-    if name in AARCH64_CPUS:
-        ours = host if host.startswith(("aarch64", "arm64")) else _TRIPLES["aarch64"]
-        return named_target(name, _APPLE_TRIPLE if name.startswith("apple") else ours)
-    raise UsageError(
-        f"--target cannot be `{name}`\n"
-        f"  expected: {', '.join([*X86_CPUS, *AARCH64_CPUS])},\n"
-        "            or an NVIDIA GPU's architecture: sm_80, sm_90a, …\n"
-        "  remedy:   name one of these, or leave it out for this CPU"
-    )
-
-
 def _system_compiler(target: CpuTarget) -> str:
     """The C compiler that links shared libraries; LLVM comes without a linker."""
     if target.triple != host_machine().triple:

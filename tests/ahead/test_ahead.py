@@ -242,7 +242,7 @@ def test_ptx_for_a_gpu(tmp_path: Path) -> None:
         (["--signature", "*fp32,*fp33"], 2, "    *fp32,*fp33\n          ^^^^^\n"),
         (["--signature", "*fp32,n=i32"], 2, "does not say what out_ptr, stride, factor, BLOCK are"),
         ([], 2, "remedy:   correct what is guessed in --signature 'x_ptr=*fp32, out_ptr=*fp32,"),
-        (["--target", "z80"], 2, "--target cannot be `z80`"),
+        (["--target", "z80"], 1, "unknown machine 'z80'"),
         (["--target", "sm_90a", "--shared"], 2, "--shared is for CPUs"),
         (["--target", "sm_20"], 1, "unknown GPU architecture 'sm_20'"),
         (["--name", "2scale"], 2, "`2scale` cannot name a function in C"),
