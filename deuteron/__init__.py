@@ -40,13 +40,15 @@ from deuteron.runtime.tuned_configs import Config
 __version__ = "0.1.0"
 
 
+@constexpr_function
 def cdiv(x: int, y: int) -> int:
-    """x / y rounded up: how many blocks of y elements cover x."""
+    """x / y rounded up: how many blocks of y elements cover x.  Kernels may call it on constants."""
     return -(-x // y)
 
 
+@constexpr_function
 def next_power_of_2(n: int) -> int:
-    """The least power of two that is not below n (1 for n < 1)."""
+    """The least power of two that is not below n (1 for n < 1).  Kernels may call it, too."""
     return 1 << max(0, n - 1).bit_length()
 
 

@@ -71,6 +71,11 @@ class DType(metaclass=_ByName):
         return self.bits
 
     @property
+    def fp_mantissa_width(self) -> int:
+        """Width of a float's mantissa in bits, under Triton's name."""
+        return self.mantissa_bits
+
+    @property
     def itemsize(self) -> int:
         """Width in memory, in bytes."""
         return self.storage_bytes

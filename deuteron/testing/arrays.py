@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deuteron import config
-from deuteron.dtypes import BY_NAME, BY_SHORT, DType
+from deuteron.dtypes import BY_ARRAY_NAME, BY_NAME, BY_SHORT, DType
 from deuteron.runtime.active_driver import driver
 from deuteron.runtime.arrays import TensorWrapper, reinterpret
 
@@ -189,7 +189,7 @@ def to_triton(x: Any, device: Any, dst_type: str | None = None) -> Any:
         return reinterpret(signed, BY_NAME[name])
     tensor = torch.tensor(x, device=device)
     if dst_type and "float8" in dst_type:
-        return reinterpret(tensor, BY_NAME[dst_type])
+        return reinterpret(tensor, BY_NAME.get(dst_type) or BY_ARRAY_NAME[dst_type])
     return tensor.bfloat16() if name == "float32" and dst_type == "bfloat16" else tensor
 
 
@@ -211,7 +211,7 @@ def unwrap_tensor(t: Any) -> Any:
 
 def str_to_triton_dtype(x: str) -> DType:
     """The dtype of a long or short name."""
-    return BY_NAME.get(x) or BY_SHORT[x]
+    return BY_ARRAY_NAME.get(x) or BY_NAME.get(x) or BY_SHORT[x]
 
 
 def torch_dtype_name(dtype: Any) -> str:

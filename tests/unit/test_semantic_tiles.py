@@ -336,7 +336,7 @@ def test_dot_misuse(ctx):
         r"\(16, 32\) @ \(16, 32\)": lambda: dot(ctx, a, a),
         "the dtypes of dot differ": lambda: dot(ctx, a, half),
         "not defined on int64": lambda: dot(ctx, tile(ctx, int64, 4, 4), tile(ctx, int64, 4, 4)),
-        "two 2-D or two 3-D": lambda: dot(ctx, a, tile(ctx, float32, 32)),
+        "as many axes, two at least": lambda: dot(ctx, a, tile(ctx, float32, 32)),
         "two tiles of numbers": lambda: dot(ctx, a, 2.0),
         "the same batch": lambda: dot(
             ctx, tile(ctx, float32, 2, 4, 4), tile(ctx, float32, 4, 4, 4)

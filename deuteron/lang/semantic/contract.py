@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import cast as typing_cast
 
 from deuteron.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, uint8
@@ -29,7 +30,7 @@ def dot(
     allow_tf32: bool | None,
     out_dtype: object,
 ) -> Tensor:
-    """a @ b + acc over the last two axes of 2-D tiles, or of 3-D ones with a batch in front."""
+    """a @ b + acc over the last two axes of tiles; axes in front of them are batches."""
     left, right = _dot_operands(ctx, a, b)
     precision = _input_precision(ctx, input_precision, allow_tf32)
     shape = (*left.shape[:-1], right.shape[-1])
@@ -39,7 +40,10 @@ def dot(
         start = splat(ctx, constant(ctx, 0, dtype), shape)
     else:
         start = _accumulator(ctx, acc, shape, dtype)
-    return ctx.op("dot", left, right, start, input_precision=precision)
+    if len(shape) <= 3:
+        return ctx.op("dot", left, right, start, input_precision=precision)
+    folded = [reshape(ctx, x, (prod(x.shape[:-2]), *x.shape[-2:])) for x in (left, right, start)]
+    return reshape(ctx, ctx.op("dot", *folded, input_precision=precision), shape)
 
 
 def _dot_operands(ctx: Context, a: object, b: object) -> tuple[Tensor, Tensor]:
@@ -51,15 +55,15 @@ def _dot_operands(ctx: Context, a: object, b: object) -> tuple[Tensor, Tensor]:
             remedy="load the tiles before multiplying them",
         )
     _check_dot_dtypes(ctx, a, b)
-    if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
+    if len(a.shape) != len(b.shape) or len(a.shape) < 2:
         raise ctx.error(
-            "dot needs two 2-D or two 3-D tiles",
-            expected="shapes (M, K) and (K, N), or with one batch axis in front of each",
+            "dot needs two tiles of as many axes, two at least",
+            expected="shapes (M, K) and (K, N), or with the same batch axes in front of each",
             got=f"shapes {a.shape} and {b.shape}",
             remedy="add axes with x[:, None] or reshape",
         )
     if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
-        batch = "the same batch, and " if len(a.shape) == 3 else ""
+        batch = "the same batch, and " if len(a.shape) > 2 else ""
         raise ctx.error(
             "the shapes of dot do not fit",
             expected=f"{batch}as many columns in the first as rows in the second",
@@ -105,8 +109,11 @@ def _input_precision(ctx: Context, precision: str | None, allow_tf32: bool | Non
 def _dot_dtype(ctx: Context, operand: DType, wanted: object) -> DType:
     """The dtype of the result: what the operands allow, the first being the default."""
     if operand.is_int():
-        allowed: tuple[DType, ...] = (int32,)
-    elif operand == float64:
+        if wanted is not None:
+            check_number_dtype(ctx, "out_dtype", wanted)
+        return int32  # whatever is asked for, as in Triton
+    allowed: tuple[DType, ...]
+    if operand == float64:
         allowed = (float64,)
     elif operand in (float32, bfloat16):
         allowed = (float32,)

@@ -43,7 +43,7 @@ def subscript(ctx: Context, x: Tensor, items: Sequence[object]) -> Tensor:
         expanded += [slice(None)] * (len(x.shape) - named) if item is Ellipsis else [item]
     if sum(item is not None for item in expanded) > len(x.shape):
         raise ctx.error(
-            "too many axes in the brackets",
+            "unsupported tensor index: too many axes in the brackets",
             expected=f"{len(x.shape)} at most",
             got=f"{sum(item is not None for item in expanded)} for {describe(x)}",
             remedy=(

@@ -13,7 +13,7 @@ from deuteron.lang.semantic.casts import bitcast, cast, constant, to_tensor
 from deuteron.lang.semantic.shape import broadcast_together, common_shape, stretch
 from deuteron.lang.values import Operand, Tensor, describe
 
-_LOAD_CACHE = ("", ".ca", ".cg", ".cv")
+_LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
 _STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 _EVICTION = ("", "evict_first", "evict_last", "evict_normal")
 _SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
