@@ -38,6 +38,8 @@ def launches() -> Iterator[tuple[str, Launch]]:
     yield from _elementwise()
     yield from _rows()
     yield from _products()
+    yield from _packed_products()
+    yield from _in_torch()
 
 
 def _elementwise() -> Iterator[tuple[str, Launch]]:
@@ -98,6 +100,43 @@ def _products() -> Iterator[tuple[str, Launch]]:
         lambda: flash.backward_kernel[(2, 1)](q, q, q, q, q, row, out, out, out, **options),
     )
     yield "08 grouped gemm", lambda: grouped.grouped_matmul([a, a], [a, a])
+
+
+def _packed_products() -> Iterator[tuple[str, Launch]]:
+    int4, sparse = _example("09_int4_matmul"), _example("10_block_sparse_matmul")
+    x, out, scales = _zeros(64, 64), _zeros(64, 128), np.zeros((1, 128), np.float16)
+    packed, zeros, groups, ends = (np.zeros(n, np.int32) for n in (8 * 128, 16, 64, 2))
+    blocks = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64}
+    yield (
+        "09 int4 matmul",
+        lambda: int4.int4_matmul_kernel[(1, 1)](
+            x, packed, zeros, scales, groups, out, 64, 128, 64, **blocks
+        ),
+    )
+    tile, b, c = _zeros(1, 32, 32), _zeros(32, 128), _zeros(32, 128)
+    yield (
+        "10 block-sparse matmul",
+        lambda: sparse.block_sparse_matmul_kernel[(1, 1)](
+            tile, groups, ends, b, c, 128, BLOCK=32, BLOCK_N=128
+        ),
+    )
+
+
+def _in_torch() -> Iterator[tuple[str, Launch]]:
+    """Kernels behind torch's functions and operators, launched by themselves."""
+    activation, norm = _example("11_activation_autograd"), _example("12_custom_op")
+    n = 1024
+    x, y, dx, dw, row, one = (_zeros(4, n) for _ in range(6))
+    yield "11 snake", lambda: activation.snake_kernel[(4,)](x, one, y, 4 * n, BLOCK=n)
+    yield (
+        "11 snake backward",
+        lambda: activation.snake_backward_kernel[(4,)](x, one, y, dx, row, 4 * n, BLOCK=n),
+    )
+    yield "12 RMS norm", lambda: norm.rms_norm_kernel[(4,)](x, row, y, n, 1e-5, BLOCK=n)
+    yield (
+        "12 RMS norm backward",
+        lambda: norm.rms_norm_backward_kernel[(4,)](x, row, y, dx, dw, n, 1e-5, BLOCK=n),
+    )
 
 
 def _example(name: str) -> Any:

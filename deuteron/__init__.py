@@ -42,7 +42,7 @@ __version__ = "0.1.0"
 
 @constexpr_function
 def cdiv(x: int, y: int) -> int:
-    """x / y rounded up: how many blocks of y elements cover x.  Kernels may call it on constants."""
+    """x / y rounded up: how many blocks of y elements cover x.  Kernels may call it, too."""
     return -(-x // y)
 
 

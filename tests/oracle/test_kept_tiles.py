@@ -18,6 +18,7 @@ from deuteron.backends.cpu import tile_store, tile_store_ir
 from deuteron.lang.frontend import PythonFrontend
 from deuteron.ops.matmul import matmul_kernel
 from deuteron.runtime.jit import JITFunction
+from tests.unit.launch_fakes import together
 
 B = 32  # tiles of 32 x 32 floats are large enough to be kept
 
@@ -118,6 +119,21 @@ def test_kernels_that_share_a_thread() -> None:
             product.check(a, b)
             a += 1
         products[0].check(a, wide)
+
+
+@pytest.mark.usefixtures("threads")
+def test_launches_at_the_same_time() -> None:
+    """One launch has the workers, the others run beside it, each with stores of its own."""
+    product = Product()
+
+    def work(number: int) -> None:
+        a, b = floats(128, 128, seed=number), floats(128, 96, seed=10 + number)
+        for _ in range(5):
+            product.check(a, b)
+            a += 1
+
+    product.check(floats(128, 128), floats(128, 96))
+    assert together(3, work) == []
 
 
 @pytest.mark.usefixtures("threads", "store_bytes")
