@@ -53,6 +53,7 @@ FLOAT_UNARY = (
 )  # fmt: skip
 # Functions of two float operands.
 FLOAT_BINARY = ("pow", "atan2", "hypot", "fmod", "copysign")
+# Of floats, these, `div` and `sqrt` may have the attribute `ieee`: rounded to nearest, never fused.
 ANY_BINARY = ("add", "sub", "mul", "min", "max")
 INT_BINARY = ("idiv", "irem", "and", "or", "xor", "shl", "shr", "umulhi")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")

@@ -7,7 +7,8 @@ builtin as `function(*args, _ctx=context, **kwargs)`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
@@ -38,6 +39,10 @@ class Options:
     target_arch: int = 0  # compute capability: 90 for 9.0
 
 
+# Arithmetic on floats that has an exactly rounded form beside a fast one.
+_ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt"})
+
+
 def _no_jit(function: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     raise UserError("this context cannot call jit functions")
 
@@ -53,6 +58,7 @@ class Context:
     builder: Builder
     options: Options = field(default_factory=Options)
     call_jit: CallJit = _no_jit
+    _ieee: bool = False
 
     @property
     def loc(self) -> Loc:
@@ -76,7 +82,21 @@ class Context:
 
     def op(self, name: str, *operands: Tensor, **attrs: Any) -> Tensor:
         """Append a table op with one result."""
+        if self._ieee and name in _ROUNDED and operands[0].number.is_floating():
+            attrs["ieee"] = True
         return Tensor(self.builder.op(name, *(o.handle for o in operands), **attrs))
+
+    @contextmanager
+    def ieee_arithmetic(self, wanted: bool = True) -> Generator[None]:
+        """Have + - * / and sqrt of floats rounded as IEEE 754 asks, each on its own, if wanted.
+
+        Elsewhere a backend may fuse products with sums, and divide with a small error.
+        """
+        before, self._ieee = self._ieee, self._ieee or wanted
+        try:
+            yield
+        finally:
+            self._ieee = before
 
     def call(self, function: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Call what a kernel may call: a builtin, a bound method or a jit function."""

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from deuteron.lang.context import Context, builtin
 from deuteron.lang.semantic import arith
-from deuteron.lang.values import Operand, Tensor, tensor_member, unwrap
+from deuteron.lang.values import Operand, Tensor, tensor_member
 
 
 class PropagateNan(IntEnum):
@@ -102,7 +102,8 @@ def sqrt(ctx: Context, x: Operand) -> Tensor:
 @builtin
 def sqrt_rn(ctx: Context, x: Operand) -> Tensor:
     """The square root, rounded to nearest as IEEE 754 asks."""
-    return arith.float_unary(ctx, "sqrt", x)
+    with ctx.ieee_arithmetic():
+        return arith.float_unary(ctx, "sqrt", x)
 
 
 @tensor_member
@@ -133,17 +134,16 @@ def mul(ctx: Context, x: Operand, y: Operand, sanitize_overflow: bool = True) ->
 
 @builtin
 def fdiv(ctx: Context, x: Operand, y: Operand, ieee_rounding: bool = False) -> Tensor:
-    """x / y of floats, in their common dtype.
-
-    Rounded as IEEE 754 asks with `ieee_rounding`; else a float32 below 2**-100 may be one off.
-    """
-    return arith.fdiv(ctx, x, y, exact=bool(unwrap(ieee_rounding)))
+    """x / y of floats, in their common dtype; with `ieee_rounding` as IEEE 754 asks."""
+    with ctx.ieee_arithmetic(ieee_rounding):
+        return arith.fdiv(ctx, x, y)
 
 
 @builtin
 def div_rn(ctx: Context, x: Operand, y: Operand) -> Tensor:
     """x / y of floats, rounded to nearest as IEEE 754 asks."""
-    return arith.fdiv(ctx, x, y, "div_rn", exact=True)
+    with ctx.ieee_arithmetic():
+        return arith.fdiv(ctx, x, y, "div_rn")
 
 
 @builtin

@@ -30,7 +30,7 @@ class _Fuser(Rewriter):
         self.uses = uses
 
     def op(self, node: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        if node.name != "add":
+        if node.name != "add" or node.attrs.get("ieee"):
             return None
         for product, acc in (node.operands, node.operands[::-1]):
             dot = product.op

@@ -34,8 +34,12 @@ ERRORS = {
     716: ("CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"),
     900: ("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is ..."),
 }
-H200 = {1: 1024, 8: 49_152, 12: 65_536, 16: 132, 38: 62_914_560, 75: 9, 76: 0, 97: 232_448}
+H200 = {
+    1: 1024, 8: 49_152, 12: 65_536, 16: 132, 38: 62_914_560, 39: 2048, 75: 9, 76: 0, 81: 233_472,
+    82: 65_536, 97: 232_448, 106: 32, 111: 1024,
+}  # fmt: skip
 _SIZES = {"u64": 8, "b64": 8, "f64": 8, "u32": 4, "b32": 4, "f32": 4, "b16": 2, "u16": 2, "u8": 1}
+_LIMIT = re.compile(r"^\.maxnreg (\d+)$", re.MULTILINE)
 _ENTRY = re.compile(r"\.entry (\w+)\((.*?)\)", re.DOTALL)
 
 
@@ -56,13 +60,15 @@ class Launch:
 class FakeCuda:
     """libcuda with `device_count` GPUs of the given attributes.
 
-    `fail` gives the status that a function returns from now on.  `on_launch` is called with each
-    launch, and may write to the memory that `memory` shows by address.
+    Kernels have `function_attributes`, and spill where a limit gives them fewer registers than
+    `least_registers`.  `fail` gives the status that a function returns from now on.  `on_launch` is
+    called with each launch, and may write to the memory that `memory` shows by address.
     """
 
     device_count: int = 1
     attributes: dict[int, int] = field(default_factory=lambda: dict(H200))
     function_attributes: dict[int, int] = field(default_factory=lambda: {0: 1024, 3: 0, 4: 40})
+    least_registers: int = 0
     version: int = 13_000
     log: str = ""
 
@@ -202,6 +208,10 @@ class FakeCuda:
         options = {keys[i]: values[i] for i in range(count)}
         ctypes.memmove(options[5], self.log.encode() + b"\0", len(self.log) + 1)
 
+    def _cuModuleUnload(self, module: int) -> None:
+        assert self._images[module - 1]
+        self._images[module - 1] = ""
+
     def _cuModuleGetFunction(self, out: Any, module: int, name: bytes) -> int:
         found = _ENTRY.search(self._images[module - 1])
         if found is None or found.group(1) != name.decode():
@@ -211,6 +221,11 @@ class FakeCuda:
 
     def _cuFuncGetAttribute(self, out: Any, number: int, function: int) -> None:
         out[0] = self.function_attributes[number]
+        limited = _LIMIT.search(self._images[function - 1])
+        if limited is not None and number == 4:
+            out[0] = min(out[0], int(limited.group(1)))
+        if limited is not None and number == 3 and int(limited.group(1)) < self.least_registers:
+            out[0] += 8
 
     def _cuFuncSetAttribute(self, function: int, number: int, value: int) -> None:
         assert number == 8

@@ -42,7 +42,7 @@ class FakeCompiler:
         ptx = ptx_of(function.name, [_ptx_type(p) for p in params] + ["u64"] * control)
         info = KernelInfo(
             function.name, self.shared_bytes, options["num_warps"], params, self.asserts, control,
-            target.key, "the IR", "the layouts", "the LLVM IR", ptx,
+            target=target.key, ir="the IR", layouts="the layouts", llvm="the LLVM IR", ptx=ptx,
         )  # fmt: skip
         return Image(info.to_json(), ptx.encode())
 
@@ -68,7 +68,8 @@ def make(fn: Callable[..., Any], **options: Any) -> JITFunction:
 def ptx_of(name: str, types: list[str]) -> str:
     """PTX of an entry with parameters of these types, as far as the fake driver reads it."""
     params = ", ".join(f".param .{kind} p{i}" for i, kind in enumerate(types))
-    return f".version 8.0\n.target sm_90a\n.visible .entry {name}({params})\n{{ ret; }}\n"
+    head = f".version 8.0\n.target sm_90a\n.visible .entry {name}({params})"
+    return f"{head}\n.maxntid 256\n{{ ret; }}\n"
 
 
 def _ptx_type(param: ParamInfo) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tests.cuda import simt_matrix as matrix
 from tests.cuda.simt_memory import SHARED_START, Copy, GlobalMemory, SharedMemory
-from tests.cuda.simt_types import Bits, fp8_table, from_floats
+from tests.cuda.simt_types import Bits, fp8_table, from_floats, to_floats
 
 _WARP, _GROUP = 32, 128
 
@@ -41,6 +41,7 @@ class Assembly:
             (r"wgmma\.commit_group\.sync\.aligned", self._commit_wgmma),
             (r"wgmma\.wait_group\.sync\.aligned (\d+)", self._wait_wgmma),
             (r"cvt\.rna\.tf32\.f32 (.*)", self._round_tf32),
+            (r"fma\.rn\.sat\.f32 (.*)", self._saturated_fma),
             (r"cvt\.rn\.f16x2\.(e4m3|e5m2)x2 (.*)", self._widen),
             (r"ld\.global\.(?:v(\d)\.)?b(\d+) (.*)", self._load),
             (r"st\.global\.(?:v(\d)\.)?b(\d+) (.*)", self._store),
@@ -211,6 +212,13 @@ class Assembly:
         (output,), (value,) = self._operand_lists(found[1])
         bits = self._slots[value].astype(np.uint64)
         self._slots[output] = (bits + np.uint64(0x1000)) & np.uint64(0xFFFFE000)
+
+    def _saturated_fma(self, found: re.Match[str]) -> None:
+        output, *factors = (slot for (slot,) in self._operand_lists(found[1]))
+        a, b, c = (to_floats(self._slots[slot], "float") for slot in factors)
+        with np.errstate(all="ignore"):
+            result = np.nan_to_num(np.clip(a * b + c, 0.0, 1.0), nan=0.0)
+        self._slots[output] = from_floats(result, "float")
 
     def _widen(self, found: re.Match[str]) -> None:
         (output,), (value,) = self._operand_lists(found[2])

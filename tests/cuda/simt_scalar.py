@@ -21,6 +21,7 @@ from tests.cuda.simt_types import (
     wrap,
 )
 
+_LEAST_NORMAL = 2.0**-126
 _PREDICATES = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -50,6 +51,18 @@ def constant(text: str, type: str, shape: tuple[int, int]) -> Bits:
 
 def sign_extended(bits: Bits, type: str) -> Bits:
     return signed(bits, type).view(np.uint64)
+
+
+def round_down(numbers: np.ndarray) -> Bits:
+    """Floats not above the numbers."""
+    nearest = numbers.astype(np.float32)
+    below = np.nextafter(nearest, np.float32(-np.inf))
+    return np.where(nearest > numbers, below, nearest).view(np.uint32).astype(np.uint64)
+
+
+def flushed(numbers: Floats) -> Floats:
+    """Zeros in place of floats that are not normal."""
+    return np.where(np.abs(numbers) < _LEAST_NORMAL, np.copysign(0.0, numbers), numbers)
 
 
 def binary(opcode: str, left: Bits, right: Bits, type: str) -> Bits:
@@ -174,6 +187,11 @@ def intrinsic(name: str, bits: Sequence[Bits], type: str) -> Bits:
         return wrap(_INTEGERS[base](type, *bits), type)
     numbers = [to_floats(b, type) for b in bits]
     with np.errstate(all="ignore"):
+        if base == "nvvm.fma.rm":
+            return round_down(_fma(*numbers))
+        if base.endswith(".ftz"):
+            result = _NUMBERS[base.removesuffix(".ftz")](*map(flushed, numbers))
+            return from_floats(flushed(result), type)
         return from_floats(_NUMBERS[base](*numbers), type)
 
 
@@ -208,4 +226,6 @@ _NUMBERS = {
     "maxnum": np.fmax,
     "minnum": np.fmin,
     "nvvm.ex2.approx": np.exp2,
+    "nvvm.rcp.approx": np.reciprocal,
+    "nvvm.sqrt.approx": np.sqrt,
 }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from deuteron.backends.cuda.driver import Device, driver
+from deuteron.backends.cuda.kernel_info import KernelInfo
 from deuteron.backends.cuda.linker import Module, load_ptx
+from deuteron.backends.cuda.occupancy import Multiprocessor
 from deuteron.errors import DeviceError, InternalError
 from tests.cuda.fake_cuda import FakeCuda
 from tests.cuda.gpu_kernels import ptx_of
@@ -14,9 +18,12 @@ PTX = ptx_of("scale", ["u64"]).encode()
 CUBIN = b"cubin of " + PTX
 
 
-def load(device: Device, ptx: bytes = PTX) -> Module:
+INFO = KernelInfo("scale", 0, 8, ())
+
+
+def load(device: Device, ptx: bytes = PTX, info: KernelInfo = INFO) -> Module:
     with device.current():
-        return load_ptx(ptx, "scale", device)
+        return load_ptx(ptx, info, device)
 
 
 def test_machine_code_is_kept_for_the_next_process(cuda: FakeCuda) -> None:
@@ -48,6 +55,71 @@ def test_what_the_linker_refuses_the_loader_compiles(cuda: FakeCuda) -> None:
         assert device.find_function(1, "scale") == 1
 
 
+# -- registers --------------------------------------------------------------------------------
+OPEN = replace(INFO, registers_open=True)
+
+
+def limited(limit: int) -> bytes:
+    return CUBIN.replace(b".maxntid 256", b".maxntid 256\n.maxnreg %d" % limit)
+
+
+@pytest.mark.parametrize(("least", "limit"), [(33, 40), (41, 64), (65, None)])
+def test_few_programs_get_fewer_registers(cuda: FakeCuda, least: int, limit: int | None) -> None:
+    cuda.function_attributes = {0: 1024, 3: 0, 4: 80}
+    cuda.least_registers = least
+    device = driver().device(0)
+    module = load(device, info=OPEN)
+    assert module.cubin == (CUBIN if limit is None else limited(limit))
+    assert cuda.calls.count("cuModuleLoadDataEx") - cuda.calls.count("cuModuleUnload") == 1
+    with device.current():
+        function = device.find_function(module.handle, "scale")
+        assert device.function_attribute(function, 4) == (limit or 80)
+    cuda.calls.clear()
+    assert load(device, info=OPEN).cubin == module.cubin
+    assert "cuLinkCreate_v2" not in cuda.calls
+
+
+@pytest.mark.parametrize(
+    ("info", "registers", "local_bytes"),
+    [
+        (INFO, 80, 0),  # whoever wrote it chose, or it has dots
+        (OPEN, 64, 0),  # four programs
+        (OPEN, 80, 8),  # too few registers already
+        (replace(OPEN, shared_bytes=100_000), 80, 0),  # it is memory that holds the second up
+    ],
+)
+def test_who_keeps_the_registers(
+    cuda: FakeCuda, info: KernelInfo, registers: int, local_bytes: int
+) -> None:
+    cuda.function_attributes = {0: 1024, 3: local_bytes, 4: registers}
+    assert load(driver().device(0), info=info).cubin == CUBIN
+    assert cuda.calls.count("cuLinkCreate_v2") == 1
+
+
+@pytest.mark.parametrize(
+    ("num_warps", "registers", "held", "limits"),
+    [
+        (8, 80, 3, (40, 64)),
+        (8, 96, 2, (48, 80)),
+        (16, 48, 2, (32, 40)),
+        (32, 64, 1, (32,)),
+        (4, 168, 3, (96, 128)),
+        (4, 128, 4, ()),
+        (1, 255, 8, ()),
+    ],
+)
+def test_limits_of_registers(
+    cuda: FakeCuda, num_warps: int, registers: int, held: int, limits: tuple[int, ...]
+) -> None:
+    room = Multiprocessor.of(driver().device(0))
+    assert room.held(num_warps, 0, registers) == held
+    assert room.register_limits(num_warps, 0, registers) == limits
+    for limit in limits:
+        assert room.held(num_warps, 0, limit) > held
+        assert room.held(num_warps, 0, limit + 1) < room.held(num_warps, 0, limit)
+
+
+# -- refusals ---------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("status", "log"),
     [(222, ""), (218, "ptxas application ptx input, line 1; fatal   : Unsupported .version 8.0")],

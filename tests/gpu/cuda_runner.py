@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from ctypes import c_size_t, c_uint64, c_void_p
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -58,7 +59,10 @@ class DeviceArena(Arena):
 
 
 class CudaRunner:
-    """Compiles a function for the GPU, loads it through the driver and launches it once."""
+    """Compiles a function for the GPU, loads it through the driver and launches it once.
+
+    Products and sums are rounded each on its own, as the interpreter does.
+    """
 
     def __init__(self, num_warps: int = 4, guard_bytes: int = GUARD_BYTES) -> None:
         self.num_warps = num_warps
@@ -68,6 +72,7 @@ class CudaRunner:
 
     def run(self, function: Function, args: Sequence[Arg], grid: Grid) -> None:
         target = CudaTarget.of_capability(*self.device.capability)
+        function = replace(function, attrs={**function.attrs, "enable_fp_fusion": False})
         image = compile_function(function, target, num_warps=self.num_warps)
         kernel = load_kernel(image.obj, KernelInfo.from_json(image.metadata), self.device)
         arenas: list[DeviceArena] = []

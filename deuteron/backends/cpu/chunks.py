@@ -210,7 +210,7 @@ class Chunks:
         """One elementwise op on chunks, at the outermost level that knows them all."""
         lanes = max((a.val.type.lanes for a in args), default=0)
         by_scalar = op.name == "div" and lanes and not args[1].val.type.lanes
-        if by_scalar and not op.attrs.get("exact") and op.result.type.dtype is float32:
+        if by_scalar and op.result.type.dtype is float32 and not op.attrs.get("ieee"):
             return self._divide_by_scalar(*args)
         if lanes and op.name != "addptr":
             args = [self.widen(a, lanes) for a in args]

@@ -14,7 +14,7 @@ from deuteron.backends.cuda.pipeline_plan import asked_stages
 from deuteron.backends.cuda.target import CudaTarget
 from deuteron.backends.image import KernelImage, parameters
 from deuteron.backends.llvm.compile import assembly
-from deuteron.ir import Function, format_function
+from deuteron.ir import Function, Op, format_function, walk
 from deuteron.passes import pipeline
 
 
@@ -57,6 +57,7 @@ def compile_function(
         params=parameters(function),
         assert_sites=emitted.asserts,
         has_control=bool(emitted.asserts),
+        registers_open=maxnreg is None and not _has_dots(function),
         target=target.key,
         ir=text,
         layouts=emitted.layouts,
@@ -64,3 +65,8 @@ def compile_function(
         ptx=ptx,
     )
     return KernelImage(info.to_json(), ptx.encode(), emitted.text, text)
+
+
+def _has_dots(function: Function) -> bool:
+    """True for kernels that are fast by what they keep in registers."""
+    return any(isinstance(node, Op) and node.name == "dot" for node in walk(function.body))

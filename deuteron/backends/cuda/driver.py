@@ -65,6 +65,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuLinkComplete": (_HANDLE, _OUT_HANDLE, POINTER(c_size_t)),
     "cuLinkDestroy": (_HANDLE,),
     "cuModuleLoadDataEx": (_OUT_HANDLE, c_char_p, c_uint, POINTER(c_int), POINTER(c_void_p)),
+    "cuModuleUnload": (_HANDLE,),
     "cuModuleGetFunction": (_OUT_HANDLE, _HANDLE, c_char_p),
     "cuFuncGetAttribute": (POINTER(c_int), c_int, _HANDLE),
     "cuFuncSetAttribute": (_HANDLE, c_int, c_int),
@@ -94,8 +95,13 @@ SHARED_BYTES_BY_DEFAULT = 8
 REGISTERS_PER_BLOCK = 12
 MULTIPROCESSORS = 16
 L2_BYTES = 38
+THREADS_PER_MULTIPROCESSOR = 39
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+SHARED_BYTES_PER_MULTIPROCESSOR = 81
+REGISTERS_PER_MULTIPROCESSOR = 82
 SHARED_BYTES_AT_MOST = 97
+BLOCKS_PER_MULTIPROCESSOR = 106
+SHARED_BYTES_RESERVED = 111
 # CUfunction_attribute
 FUNCTION_THREADS = 0
 FUNCTION_LOCAL_BYTES = 3
@@ -288,6 +294,10 @@ class Device:
             doing=doing,
         )  # fmt: skip
         return module.value or 0
+
+    def unload_module(self, module: int) -> None:
+        """Take a module back whose kernels were never launched."""
+        self.driver.call("cuModuleUnload", module)
 
     def find_function(self, module: int, name: str) -> int:
         function = c_void_p()

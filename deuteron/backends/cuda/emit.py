@@ -19,7 +19,7 @@ from deuteron.backends.cuda.dots import Dots
 from deuteron.backends.cuda.elementwise import emit_op
 from deuteron.backends.cuda.folds import emit_reduce, emit_scan
 from deuteron.backends.cuda.gathers import emit_gather, emit_histogram
-from deuteron.backends.cuda.layout import Layout
+from deuteron.backends.cuda.layout import Coord, Layout
 from deuteron.backends.cuda.tiles import Deferred, Tile, Tiles
 from deuteron.backends.cuda.views import emit_arange, emit_view
 from deuteron.backends.llvm.builder import PTR, LType, Val
@@ -174,10 +174,17 @@ class _Emitter:
                 self.tiles.put(result, tile)
 
     def _elementwise(self, op: Op, layout: Layout) -> Tile:
+        """One result for registers that are known to hold the same, each when it is asked for."""
         operands = [self.tiles.registers(o, layout) for o in op.operands]
+        steps = self.assignment.facts.of(op.result).constancy
+        coords = layout.register_coords()
+        made: dict[Coord, Val] = {}
 
         def write(register: int) -> Val:
-            return emit_op(self.b, op, [registers[register] for registers in operands])
+            place = tuple(c // step for c, step in zip(coords[register], steps, strict=True))
+            if place not in made:
+                made[place] = emit_op(self.b, op, [registers[register] for registers in operands])
+            return made[place]
 
         return Tile(layout, Deferred(self.b, layout.registers, write))
 

@@ -20,6 +20,11 @@ from deuteron.ir import Op, Reduce, Scan
 from deuteron.ir.nodes import Block
 from deuteron.ir.optable import OPS
 
+# Parts of what a thread holds that are folded side by side.
+_CHAINS = 4
+# From so many warps on, a warp's lanes fold what the warps made; before, each lane does.
+_SHUFFLED_WARPS = 8
+
 # One Val per operand of the reduction.
 Element = list[Val]
 
@@ -51,7 +56,22 @@ def _within_thread(tiles: Tiles, node: Reduce, source: Layout) -> dict[Coord, El
     for number, coord in enumerate(source.register_coords()):
         element = [registers[number] for registers in operands]
         groups.setdefault(_without(coord, node.axis), []).append(element)
-    return {c: _tree(tiles, node.combine, elements) for c, elements in groups.items()}
+    return {c: _in_chains(tiles, node.combine, elements) for c, elements in groups.items()}
+
+
+def _in_chains(tiles: Tiles, combine: Block, elements: list[Element]) -> Element:
+    """Fold a few parts one by one, then their results.
+
+    Products can join a chain of sums, and enough chains hide each other's latency.
+    """
+    size = max(1, len(elements) // _CHAINS)
+    ends: list[Element] = []
+    for start in range(0, len(elements), size):
+        first, *rest = elements[start : start + size]
+        for element in rest:
+            first = tiles.combine(combine, [*first, *element])
+        ends.append(first)
+    return _tree(tiles, combine, ends)
 
 
 def _tree(tiles: Tiles, combine: Block, elements: list[Element]) -> Element:
@@ -90,6 +110,8 @@ def _across_warps(
     cta.barrier()
     bits = [1 << bit for bit, v in enumerate(source.warp) if v[node.axis]]
     mask = sum(bits)
+    if 1 << len(bits) >= _SHUFFLED_WARPS and exchange.lanes == 1:
+        return _by_lanes(tiles, node, exchange, parts, bits)
     first = b.and_(cta.warp, b.const(~mask, I32))
     warps = [
         b.or_(first, b.const(sum(picked), I32)) for picked in product(*((0, bit) for bit in bits))
@@ -98,6 +120,26 @@ def _across_warps(
     for coord in parts:
         elements = [exchange.read(coord, warp) for warp in warps]
         folded[coord] = _tree(tiles, node.combine, elements)
+    return folded
+
+
+def _by_lanes(
+    tiles: Tiles,
+    node: Reduce,
+    exchange: _Exchange,
+    parts: dict[Coord, Element],
+    bits: Sequence[int],
+) -> dict[Coord, Element]:
+    """Each lane reads one warp's part, and the lanes of a warp fold them."""
+    b = tiles.b
+    others = b.and_(tiles.cta.warp, b.const(~sum(bits), I32))
+    warp = b.or_(others, emit_linear(b, tiles.cta.lane, bits))
+    folded: dict[Coord, Element] = {}
+    for coord in parts:
+        part = exchange.read(coord, warp)
+        for bit in range(len(bits)):
+            part = _across_lanes(tiles, node.combine, part, bit)
+        folded[coord] = part
     return folded
 
 

@@ -16,7 +16,8 @@ class KernelInfo:
     `shared_bytes` are dynamic shared memory per block, of 32 × `num_warps` threads.  With
     `has_control` the last argument is the address of a control block on the device (8 × int64, zero
     before a launch): [0] takes the number of the first failed `device_assert` plus one, [1..3] its
-    program ids.  `layouts` says how each tile is distributed, for people.
+    program ids.  With `registers_open` the code may be limited to fewer registers than it would
+    take.  `layouts` says how each tile is distributed, for people.
     """
 
     name: str
@@ -25,6 +26,7 @@ class KernelInfo:
     params: tuple[ParamInfo, ...]
     assert_sites: tuple[AssertSite, ...] = ()
     has_control: bool = False
+    registers_open: bool = False
     target: str = ""
     ir: str = ""
     layouts: str = ""

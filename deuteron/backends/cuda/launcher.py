@@ -97,7 +97,7 @@ def load_kernel(ptx: bytes, info: KernelInfo, device: Device) -> LoadedKernel:
     if info.shared_bytes > limit:
         raise failures.too_much_shared_memory(info.name, info.shared_bytes, limit)
     with device.current(), device.driver.capture_permitted():
-        module = load_ptx(ptx, info.name, device)
+        module = load_ptx(ptx, info, device)
         function = device.find_function(module.handle, info.name)
         registers = device.function_attribute(function, cuda.FUNCTION_REGISTERS)
         threads = WARP_SIZE * info.num_warps

@@ -9,10 +9,10 @@ from typing import overload
 from deuteron.backends.cuda import convert
 from deuteron.backends.cuda.assign import Assignment
 from deuteron.backends.cuda.cta import Cta
+from deuteron.backends.cuda.elementwise import emit_op
 from deuteron.backends.cuda.layout import Coord, Layout, replicated
 from deuteron.backends.cuda.linear_code import emit_linear
 from deuteron.backends.llvm.builder import I32, Builder, LType, Val
-from deuteron.backends.llvm.elementwise import emit_op as emit_plain_op
 from deuteron.backends.llvm.levels import Levels, Placed
 from deuteron.backends.llvm.registers import register_elem, to_register, to_storage
 from deuteron.dtypes import bfloat16
@@ -66,6 +66,7 @@ class Tiles:
         self.assignment = assignment
         self.cta = Cta(assignment.target, assignment.num_warps)
         self.b = self.cta.b
+        self.b.fuses_products = assignment.function.attrs.get("enable_fp_fusion", True)
         self.levels = Levels(self.b)
         self._images = self.b.reserve()
         self.scalars: dict[Value, Val] = {}
@@ -193,7 +194,7 @@ class Tiles:
                 known[node.result] = self.b.const(node.attrs["value"], elem)
             else:
                 operands = [known[o] if o in known else self.scalars[o] for o in node.operands]
-                known[node.result] = emit_plain_op(self.b, node, operands)
+                known[node.result] = emit_op(self.b, node, operands)
         return [known[v] if v in known else self.scalars[v] for v in block.yields]
 
     def everywhere(self, value: Val, source: Val) -> Val:

@@ -116,6 +116,8 @@ class Builder:
         self.declares: dict[str, str] = {}
         # Whether the target rounds to bfloat16 in hardware (`fptrunc` is then one instruction).
         self.native_bf16 = False
+        # Whether a product and the sum it goes into may be rounded together.
+        self.fuses_products = False
         # Module-level constants: name to definition without the name.
         self.globals: dict[str, str] = {}
         # Definitions of structs, with their names.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from deuteron.dtypes import integer
 from deuteron.lang.context import Context, builtin
+from deuteron.lang.math import sqrt_rn as sqrt_rn
 from deuteron.lang.semantic import arith, casts
 from deuteron.lang.values import Operand, Tensor
 
@@ -33,6 +34,15 @@ def _binary(name: str, doc: str, op: str = "") -> Binary:
     return builtin(function)
 
 
+def _rounded(name: str, op: str, doc: str) -> Binary:
+    def function(ctx: Context, x: Operand, y: Operand) -> Tensor:
+        with ctx.ieee_arithmetic():
+            return arith.float_binary(ctx, op, x, y)
+
+    function.__name__, function.__doc__ = name, doc
+    return builtin(function)
+
+
 # -- powers, logarithms, roots -------------------------------------------------------------
 exp = _unary("exp", "e to the power x.")
 exp2 = _unary("exp2", "2 to the power x.")
@@ -43,7 +53,6 @@ log2 = _unary("log2", "The logarithm to base 2.")
 log10 = _unary("log10", "The logarithm to base 10.")
 log1p = _unary("log1p", "The logarithm of 1 + x, exact near 0.")
 sqrt = _unary("sqrt", "The square root.")
-sqrt_rn = _unary("sqrt_rn", "The square root, rounded to nearest.", "sqrt")
 rsqrt = _unary("rsqrt", "One over the square root.")
 rsqrt_rn = _unary("rsqrt_rn", "One over the square root.", "rsqrt")
 cbrt = _unary("cbrt", "The cube root.")
@@ -93,16 +102,11 @@ round = _unary("round", "The nearest whole number, ties away from zero.")
 # -- arithmetic ----------------------------------------------------------------------------
 fmod = _binary("fmod", "The remainder of x / y, with the sign of x.")
 copysign = _binary("copysign", "|x| with the sign of y.")
+div_rn = _rounded("div_rn", "div", "x / y, rounded to nearest.")
 fast_dividef = _binary("fast_dividef", "x / y.", "div")
-add_rn = _binary("add_rn", "x + y, rounded to nearest.", "add")
-sub_rn = _binary("sub_rn", "x - y, rounded to nearest.", "sub")
-mul_rn = _binary("mul_rn", "x * y, rounded to nearest.", "mul")
-
-
-@builtin
-def div_rn(ctx: Context, x: Operand, y: Operand) -> Tensor:
-    """x / y, rounded to nearest."""
-    return arith.fdiv(ctx, x, y, "div_rn", exact=True)
+add_rn = _rounded("add_rn", "add", "x + y, rounded to nearest.")
+sub_rn = _rounded("sub_rn", "sub", "x - y, rounded to nearest.")
+mul_rn = _rounded("mul_rn", "mul", "x * y, rounded to nearest.")
 
 
 @builtin
@@ -138,7 +142,8 @@ def fma_rn(ctx: Context, x: Operand, y: Operand, z: Operand) -> Tensor:
 @builtin
 def rcp_rn(ctx: Context, x: Operand) -> Tensor:
     """1 / x, rounded to nearest."""
-    return arith.fdiv(ctx, 1.0, x, "rcp_rn")
+    with ctx.ieee_arithmetic():
+        return arith.fdiv(ctx, 1.0, x, "rcp_rn")
 
 
 @builtin

@@ -22,8 +22,9 @@ def named(name: str, doc: str, function: Callable[..., Any]) -> Callable[..., An
 
 
 def call(ctx: Context, function: JITFunction, *args: object) -> Tensor:
-    """The tensor that kernels' code gives."""
-    return cast(Tensor, ctx.call_jit(function, args, {}))
+    """The tensor that kernels' code gives, whose arithmetic is rounded operation by operation."""
+    with ctx.ieee_arithmetic():
+        return cast(Tensor, ctx.call_jit(function, args, {}))
 
 
 def together(ctx: Context, name: str, operands: Sequence[Operand]) -> list[Tensor]:

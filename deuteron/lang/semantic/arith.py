@@ -412,13 +412,11 @@ def absolute(ctx: Context, x: Operand) -> Tensor:
     return tensor if dtype.is_int_unsigned() else ctx.op("abs", tensor)
 
 
-def fdiv(
-    ctx: Context, x: Operand, y: Operand, name: str = "fdiv", *, exact: bool = False
-) -> Tensor:
-    """x / y in the floats' own common dtype; `exact` forbids ways that may round subnormals off."""
+def fdiv(ctx: Context, x: Operand, y: Operand, name: str = "fdiv") -> Tensor:
+    """x / y in the floats' own common dtype."""
     a, b = numbers(ctx, name, x, y)
     require_float(ctx, name, a)
-    return ctx.op("div", a, b, exact=True) if exact else ctx.op("div", a, b)
+    return ctx.op("div", a, b)
 
 
 def umulhi(ctx: Context, x: Operand, y: Operand) -> Tensor:
