@@ -1,6 +1,7 @@
 """Every environment variable the package reads, and nowhere else.
 
-Each setting is read when asked for, so that a test or a program may change the environment.
+Each setting is read when asked for, so that a test or a program may change the environment.  Where
+Triton has a variable of the same meaning, that counts too while ours is not set.
 """
 
 from __future__ import annotations
@@ -10,14 +11,36 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+CACHE_DIR = ("DEUTERON_CACHE_DIR", "TRITON_CACHE_DIR")
+DISABLE_CACHE = ("DEUTERON_DISABLE_CACHE", "TRITON_ALWAYS_COMPILE")
+INTERPRET = ("DEUTERON_INTERPRET", "TRITON_INTERPRET")
+DEVICE_ASSERT = ("DEUTERON_DEVICE_ASSERT", "TRITON_DEBUG")
+PRINT_AUTOTUNING = ("DEUTERON_PRINT_AUTOTUNING", "TRITON_PRINT_AUTOTUNING")
+CACHE_AUTOTUNING = ("DEUTERON_CACHE_AUTOTUNING", "TRITON_CACHE_AUTOTUNING")
+FP_FUSION = ("DEUTERON_DEFAULT_FP_FUSION", "TRITON_DEFAULT_FP_FUSION")
+FREE_GLOBALS = ("DEUTERON_ALLOW_NON_CONSTEXPR_GLOBALS", "TRITON_ALLOW_NON_CONSTEXPR_GLOBALS")
 
-def _flag(name: str) -> bool:
-    return os.environ.get(name, "") not in ("", "0", "false", "off")
+
+def text(*names: str) -> str | None:
+    """The first of some variables that is set."""
+    return next((os.environ[name] for name in names if name in os.environ), None)
 
 
-def set_environment(values: Mapping[str, str]) -> None:
-    """Add variables to the environment of this process."""
-    os.environ.update(values)
+def flag(*names: str, default: bool = False) -> bool:
+    """Whether the first of some variables that is set says yes."""
+    value = text(*names)
+    if not value:
+        return default
+    return value.lower() not in ("0", "false", "off", "no")
+
+
+def set_environment(values: Mapping[str, str | None]) -> None:
+    """Set variables in the environment of this process, and of those it starts; None unsets one."""
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def cache_dir() -> Path:
@@ -26,7 +49,7 @@ def cache_dir() -> Path:
     That is `deuteron` in XDG_CACHE_HOME where it is set, in ~/Library/Caches on macOS, in
     LOCALAPPDATA on Windows, and in ~/.cache elsewhere.
     """
-    own = os.environ.get("DEUTERON_CACHE_DIR")
+    own = text(*CACHE_DIR)
     if own:
         return Path(own)
     xdg = os.environ.get("XDG_CACHE_HOME")
@@ -46,7 +69,7 @@ def _system_cache_dir() -> str:
 
 def cache_enabled() -> bool:
     """False when DEUTERON_DISABLE_CACHE is set: every kernel is compiled anew."""
-    return not _flag("DEUTERON_DISABLE_CACHE")
+    return not flag(*DISABLE_CACHE)
 
 
 def num_threads() -> int:
@@ -66,12 +89,12 @@ def debug_topics() -> frozenset[str]:
 
 def interpret() -> bool:
     """True when DEUTERON_INTERPRET is set: kernels run on the NumPy interpreter."""
-    return _flag("DEUTERON_INTERPRET")
+    return flag(*INTERPRET)
 
 
 def device_asserts() -> bool:
     """True when DEUTERON_DEVICE_ASSERT is set: `device_assert` checks even without debug=True."""
-    return _flag("DEUTERON_DEVICE_ASSERT")
+    return flag(*DEVICE_ASSERT)
 
 
 def cuda_sync() -> bool:
@@ -80,12 +103,27 @@ def cuda_sync() -> bool:
     Every launch on a GPU then waits for its kernel, so that an error is raised where it was made.
     Set it before the first launch: a kernel that has been launched without goes on so.
     """
-    return _flag("DEUTERON_CUDA_SYNC") or _flag("CUDA_LAUNCH_BLOCKING")
+    return flag("DEUTERON_CUDA_SYNC") or flag("CUDA_LAUNCH_BLOCKING")
 
 
 def print_autotuning() -> bool:
     """True when DEUTERON_PRINT_AUTOTUNING is set: say which config won and how long it took."""
-    return _flag("DEUTERON_PRINT_AUTOTUNING")
+    return flag(*PRINT_AUTOTUNING)
+
+
+def cache_autotuning() -> bool:
+    """True when DEUTERON_CACHE_AUTOTUNING is set: tuned configs are kept on disk."""
+    return flag(*CACHE_AUTOTUNING)
+
+
+def fp_fusion() -> bool:
+    """False when DEUTERON_DEFAULT_FP_FUSION is 0: no product and sum are rounded once together."""
+    return flag(*FP_FUSION, default=True)
+
+
+def free_globals() -> bool:
+    """True when DEUTERON_ALLOW_NON_CONSTEXPR_GLOBALS is set: kernels may read plain numbers."""
+    return flag(*FREE_GLOBALS)
 
 
 def target_cpu() -> str | None:

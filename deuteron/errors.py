@@ -5,6 +5,7 @@
     │   ├── CompilationError         in the kernel's source: file:line:column and a caret
     │   │   └── CompileTimeAssertionFailure   a `static_assert` did not hold
     │   ├── LaunchError              in the call: arguments, grid, options
+    │   │   └── GlobalChangedError   a constant outside of the kernel is another by now
     │   ├── OutOfResources           the kernel needs more than the machine has (scratch, …)
     │   ├── DeviceError              a GPU or its driver is missing, refuses, or stopped a kernel
     │   ├── DeviceAssertionError     a `device_assert` did not hold while the kernel ran
@@ -177,6 +178,10 @@ class LaunchError(UserError, TypeError, ValueError):
         self.error_message = message
         self.loc = call_site()
         super().__init__(_placed(self.loc, message))
+
+
+class GlobalChangedError(LaunchError, RuntimeError):
+    """A constant outside of a kernel is not what it was when the kernel was compiled."""
 
 
 class OutOfResources(UserError):

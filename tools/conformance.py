@@ -201,7 +201,7 @@ def _command(source: Path, path: Path, suite: Suite, report: Path) -> list[str]:
 def _environment(source: Path, folder: str) -> dict[str, str]:
     """Ours, with this package and their tests in the path, and a cache that nobody has filled."""
     paths = [str(ROOT), str(source / "python" / "test"), os.environ.get("PYTHONPATH", "")]
-    own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "DEUTERON_CACHE_DIR": folder}
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "XDG_CACHE_HOME": folder}
     return {**os.environ, **own}
 
 

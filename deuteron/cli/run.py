@@ -15,6 +15,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the program in this process, as `python` would; its own exit code is ours."""
     for name in compat.NAMES:
         compat.install(name)
+    compat.open_for_children()
     target: str = arguments.program
     if arguments.module:
         sys.argv = [target, *arguments.arguments]

@@ -10,15 +10,18 @@ imported, even where it is installed.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
+from deuteron import config
 from deuteron.errors import UserError
 
 NAMES = ("triton",)
@@ -45,6 +48,15 @@ def install(name: str = "triton") -> None:
             "  remedy:   put it first in the program, or start it by `deuteron run`"
         )
     sys.meta_path.insert(0, _Door(name))
+
+
+def open_for_children() -> None:
+    """Have Python processes that this one starts find the doors open too."""
+    folder = str(Path(__file__).parent / "children")
+    paths = (config.text("PYTHONPATH") or "").split(os.pathsep)
+    if folder not in paths:
+        known = [folder, *filter(None, paths)]
+        config.set_environment({"PYTHONPATH": os.pathsep.join(known)})
 
 
 def installed(name: str) -> bool:

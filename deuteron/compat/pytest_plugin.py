@@ -17,16 +17,18 @@ def pytest_addoption(parser: Any) -> None:
 def pytest_load_initial_conftests(early_config: Any, parser: Any, args: list[str]) -> None:
     """Open the doors before any file of tests is imported."""
     if early_config.known_args_namespace.deuteron:
-        from deuteron import compat
-
-        for name in compat.NAMES:
-            compat.install(name)
+        _open_doors()
 
 
 def pytest_configure(config: Any) -> None:
     """Workers of xdist come here first."""
     if config.getoption("--deuteron"):
-        from deuteron import compat
+        _open_doors()
 
-        for name in compat.NAMES:
-            compat.install(name)
+
+def _open_doors() -> None:
+    from deuteron import compat
+
+    for name in compat.NAMES:
+        compat.install(name)
+    compat.open_for_children()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import textwrap
 from collections.abc import Callable
 from functools import update_wrapper
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from deuteron.runtime.jit import forget_compiled
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -17,8 +22,30 @@ class ConstexprFunction(Generic[P, R]):
     """
 
     def __init__(self, function: Callable[P, R]) -> None:
-        self.fn = function
+        self.fn: Any = function
+        self._src: str | None = None
         update_wrapper(self, function)
+
+    @property
+    def src(self) -> str:
+        """The source from `def` on, without indentation."""
+        if self._src is None:
+            text = textwrap.dedent(inspect.getsource(self.fn))
+            self._src = text[text.index("def ") :]
+        return self._src
+
+    @property
+    def cache_key(self) -> str:
+        """A hash of the source."""
+        return hashlib.sha256(self.src.encode()).hexdigest()
+
+    def _unsafe_update_src(self, new_src: str) -> None:
+        """Run `new_src` from now on: a `def` of the same name.  Under Triton's name."""
+        names: dict[str, Any] = {}
+        exec(compile(new_src, inspect.getfile(self.fn), "exec"), self.fn.__globals__, names)
+        self.fn = names[self.fn.__name__]
+        self._src = new_src
+        forget_compiled()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)

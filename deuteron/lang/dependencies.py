@@ -28,6 +28,7 @@ from deuteron.lang.scope import (
 from deuteron.lang.source import Source, has_replaced_source, source_of
 from deuteron.lang.values import constexpr, unwrap
 from deuteron.runtime.jit import JITFunction
+from deuteron.runtime.protocols import Change
 
 Home = dict[str, Any] | CellType
 
@@ -55,11 +56,11 @@ class Dependencies:
     key: str
     captures: tuple[Capture, ...]
 
-    def changed_name(self) -> str | None:
+    def change(self) -> Change | None:
         """The first captured name that means something else by now."""
         for capture in self.captures:
             if capture.has_changed():
-                return capture.name
+                return Change(capture.name, capture.value, _read(capture.home, capture.name))
         return None
 
 
@@ -108,7 +109,9 @@ class _Finder:
         raw = _read(home, name)
         if raw is MISSING or isinstance(value, ModuleType):
             return  # a builtin of Python, or a misspelt name; a module says nothing by itself
-        self.captures.append(Capture(home, name, raw))
+        # A constexpr's value may be set later: what it is now is kept.
+        kept = constexpr(raw.value) if isinstance(raw, constexpr) else raw
+        self.captures.append(Capture(home, name, kept))
         self.value(".".join(path), value)
 
     def value(self, name: str, value: object) -> None:
@@ -118,7 +121,7 @@ class _Finder:
             if not _is_ours(plain.fn.__module__):
                 self.visit(plain)
         elif isinstance(plain, ConstexprFunction):
-            function = cast(ConstexprFunction[Any, Any], plain).fn
+            function = cast(ConstexprFunction[Any, Any], plain)
             self.note("function", name, _text(function))
         elif is_aggregate(plain):
             self.aggregate(name, plain)
@@ -134,7 +137,7 @@ class _Finder:
         fields = {n: str(annotation) for n, annotation in kind.fields.items()}
         self.note("aggregate", name, kind.__module__, kind.__qualname__, fields, kind.defaults)
         if kind.initializer is not None:
-            self.note("initializer", _text(kind.initializer))
+            self.note("initializer", _source_text(kind.initializer))
         for member, value in kind.members.items():
             self.value(member, value)
 
@@ -207,7 +210,14 @@ def _is_ours(module: str) -> bool:
     return module.split(".")[0] == "deuteron"
 
 
-def _text(function: Any) -> str:
+def _text(function: ConstexprFunction[Any, Any]) -> str:
+    try:
+        return function.src
+    except (OSError, TypeError):
+        return repr(function.fn)
+
+
+def _source_text(function: Any) -> str:
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):

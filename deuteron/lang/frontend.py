@@ -17,7 +17,7 @@ from deuteron.lang.source import replace_source
 from deuteron.lang.values import constexpr
 from deuteron.runtime.descriptors import DescriptorKind
 from deuteron.runtime.jit import JITFunction
-from deuteron.runtime.protocols import Hardware
+from deuteron.runtime.protocols import Change, Hardware
 from deuteron.runtime.specialize import TUPLE, ParamSpec, Specialization
 
 _CPU = Hardware()
@@ -39,10 +39,14 @@ class PythonFrontend:
         # Bodies of assembly are found by its text, which no name leads to.
         return with_bodies(self._dependencies.key)
 
-    def globals_changed(self, fn: JITFunction) -> str | None:
+    def globals_changed(self, fn: JITFunction) -> Change | None:
         """A name outside of the kernel that no longer means what it did when the key was made."""
         known = self._dependencies
-        return None if known is None else known.changed_name()
+        return None if known is None else known.change()
+
+    def forget(self) -> None:
+        """Make the key anew when it is asked for."""
+        self._dependencies = None
 
     def replace_source(self, fn: JITFunction, text: str) -> None:
         """Compile `fn` from another text from now on."""

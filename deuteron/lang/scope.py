@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple, cast
 
+from deuteron import config
 from deuteron.dtypes import DType
 from deuteron.ir.types import Pointer
 from deuteron.lang.aggregates import is_aggregate
@@ -120,6 +121,8 @@ def admit(value: object, annotation: object) -> object:
         return wrap(value)
     if _is_fixed(value):
         return value
+    if isinstance(value, (bool, int, float, str)) and config.free_globals():
+        return constexpr(value)
     raise ForbiddenGlobalError(value)
 
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from deuteron import config as settings
 from deuteron.errors import CompileTimeAssertionFailure, LaunchError, OutOfResources, UserError
+from deuteron.runtime import knobs
 from deuteron.runtime.arrays import lies_on_gpu
 from deuteron.runtime.benchmark import measure_ms
-from deuteron.runtime.jit import KernelInterface
+from deuteron.runtime.jit import JITFunction, KernelInterface
 from deuteron.runtime.tuned_configs import (
     Config,
     read_timings,
@@ -34,6 +35,13 @@ QUANTILES = (0.5, 0.2, 0.8)
 
 _UNUSABLE = (OutOfResources, CompileTimeAssertionFailure)
 _PRUNE_OPTIONS = frozenset({"perf_model", "top_k", "early_config_prune"})
+
+
+class AutotunerError(UserError):
+    """There is nothing to choose from.  The text is Triton's, which programs compare."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"Autotuner error: {message}")
 
 
 class Kernel(Protocol):
@@ -79,13 +87,13 @@ class Autotuner(KernelInterface):
         warmup: float | None = None,
         rep: float | None = None,
         do_bench: Callable[..., Any] | None = None,
-        cache_results: bool = False,
+        cache_results: bool | None = None,
     ) -> None:
         self.fn = fn
         self.arg_names = arg_names
         self.configs = list(configs) or [Config({})]
         self.keys = list(key)
-        self.cache_results = cache_results
+        self.cache_results = settings.cache_autotuning() if cache_results is None else cache_results
         self.cache: dict[tuple[object, ...], Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
@@ -164,9 +172,9 @@ class Autotuner(KernelInterface):
         if early := self._prune.get("early_config_prune"):
             configs = list(early(configs, call.named, **call.kwargs))
             if not configs:
-                raise UserError(
-                    f"autotune of {self.__name__}: no config left after early_config_prune\n"
-                    "  remedy:   let it return at least one of the configs it is given"
+                raise AutotunerError(
+                    "No valid autotuner configs after pruning. `early_config_prune` should return "
+                    "at least one config."
                 )
         if model := self._prune.get("perf_model"):
             top_k: int | float = self._prune.get("top_k", 1.0)
@@ -185,13 +193,16 @@ class Autotuner(KernelInterface):
         timings = read_timings(path, configs) if path else None
         if timings is not None:
             self.configs_timings = timings
-            return min(timings, key=timings.__getitem__)
+            best = min(timings, key=timings.__getitem__)
+            self._tell(key, best, None)
+            return best
         start = time.perf_counter()
         timings = self._measure_all(configs, call)
         self.bench_time = time.perf_counter() - start
         self.configs_timings = timings
         best = min(timings, key=timings.__getitem__)
         self.pre_hook(call.arguments(best), reset_only=True)
+        self._tell(key, best, self.bench_time)
         if path:
             write_timings(path, timings)
         if settings.print_autotuning():
@@ -200,6 +211,23 @@ class Autotuner(KernelInterface):
                 f"in {self.bench_time:.2f} s; best config: {best} ({timings[best][0]:.4g} ms)"
             )
         return best
+
+    def _tell(self, key: tuple[object, ...], best: Config, duration_s: float | None) -> None:
+        """Call the listener; without a duration the timings come from the disk."""
+        listener = knobs.autotuning.listener
+        if listener is None:
+            return
+        kernel: Any = self.fn
+        while not isinstance(kernel, JITFunction) and hasattr(kernel, "fn"):
+            kernel = kernel.fn
+        listener(
+            fn=kernel,
+            key=key,
+            best_config=best,
+            configs_timings=self.configs_timings,
+            duration=duration_s,
+            cache_hit=duration_s is None,
+        )
 
     def _measure_all(self, configs: Sequence[Config], call: _Call) -> dict[Config, list[float]]:
         timings: dict[Config, list[float]] = {}
@@ -274,7 +302,7 @@ def autotune(
     rep: float | None = None,
     use_cuda_graph: bool = False,
     do_bench: Callable[..., Any] | None = None,
-    cache_results: bool = False,
+    cache_results: bool | None = None,
 ) -> Callable[[Kernel], Autotuner]:
     """Decorator for a jit function: measure `configs` and launch the fastest.
 
@@ -289,7 +317,8 @@ def autotune(
     "perf_model" (all arguments by name → expected time) and "top_k" (how many to measure, or a
     fraction as a float).  `warmup` and `rep` are milliseconds per config (25 and 100), unless
     `do_bench(fn, quantiles=…)` measures.  `use_cuda_graph` has no meaning on a CPU.  With
-    `cache_results` the results are kept on disk by kernel source, machine, threads and key.
+    `cache_results` the results are kept on disk by kernel source, machine, threads and key; left
+    out, DEUTERON_CACHE_AUTOTUNING decides.
     DEUTERON_PRINT_AUTOTUNING prints each winner.
 
         @autotune([Config({"BLOCK": 1024}), Config({"BLOCK": 4096})], key=["n"])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from deuteron.backends.image import parameters
 from deuteron.errors import LaunchError
 from deuteron.ir import Function, format_function
 from deuteron.runtime.arrays import ArrayArgument
+from deuteron.runtime.compiler_stamp import compiler_stamp
 from deuteron.runtime.protocols import LoadedKernel, Resources
 from deuteron.runtime.specialize import ParamSpec, Request, Specialization
 
@@ -22,8 +24,8 @@ class KernelText(Mapping[str, str | bytes]):
     """`kernel.asm`: "ir" (the optimised tile IR), "llir" (LLVM), and machine code.
 
     That is "asm" of a CPU, "ptx" and "cubin" (bytes) of a GPU, where "layouts" tells how tiles are
-    distributed over threads.  Assembly is made when asked for.  Texts that a kernel does not have,
-    as on the interpreter, are no keys.
+    distributed over threads.  "ttir" gives "ir" too.  Assembly is made when asked for.  Texts that
+    a kernel does not have, as on the interpreter, are no keys.
     """
 
     def __init__(self, texts: Mapping[str, Callable[[], str | bytes]]) -> None:
@@ -31,6 +33,7 @@ class KernelText(Mapping[str, str | bytes]):
         self._texts: dict[str, str | bytes] = {}
 
     def __getitem__(self, kind: str) -> str | bytes:
+        kind = "ir" if kind == "ttir" else kind
         if kind not in self._texts:
             self._texts[kind] = self._makers[kind]()
         return self._texts[kind]
@@ -92,6 +95,12 @@ class CompiledKernel:
             options.maxnreg,
         )
         self._written = _written_names(spec, code)
+
+    @cached_property
+    def hash(self) -> str:
+        """A text that changes with the source, the specialisation, or the compiler."""
+        parts = (self.owner.cache_key, str(self.spec), str(self.spec.options), self.spec.device)
+        return hashlib.sha256("\n".join((compiler_stamp(), *parts)).encode()).hexdigest()
 
     def __getitem__(self, grid: object) -> Callable[..., CompiledKernel]:
         return partial(self._launch, grid)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from deuteron.runtime import knobs
+from deuteron.runtime.specialization_text import write_specialization
 
 if TYPE_CHECKING:
     from deuteron.runtime.compiled_kernel import CompiledKernel
@@ -58,7 +59,7 @@ def _call(hook: knobs.Hook | None, fn: JITFunction, spec: Specialization, warmup
         "device": spec.device,
         "constants": {param.name: param.value for param in spec.params if param.is_constexpr},
         "configs": [{p.name: _DIVISIBLE for p in spec.leaves() if p.divisibility > 1}],
-        "specialization_data": f"{fn.fn.__module__}.{name}: {spec}; {spec.options}",
+        "specialization_data": write_specialization(fn, spec),
         "is_warmup": warmup,
         **options,
     }  # fmt: skip

@@ -27,11 +27,12 @@ from deuteron.backends.cpu.describe_ir import CONSTEXPR, NO_DIVISIBILITY, NO_ONE
 from deuteron.backends.cpu.launcher import MISSING, FastParam, FastPath, register_array_type
 from deuteron.backends.llvm import object_cache
 from deuteron.dtypes import float32, float64, int32, int64
-from deuteron.errors import LaunchError
+from deuteron.errors import GlobalChangedError, LaunchError
 from deuteron.ir import Function
 from deuteron.ir.types import Pointer
 from deuteron.runtime import hooks, knobs
 from deuteron.runtime.arrays import MockTensor, as_dtype, is_torch_tensor, lies_on_gpu
+from deuteron.runtime.async_compile import FutureKernel, active_mode
 from deuteron.runtime.compiled_kernel import CompiledKernel
 from deuteron.runtime.devices import backend_of
 from deuteron.runtime.grid import resolve_grid
@@ -69,6 +70,18 @@ class KernelInterface:
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         return partial(self.run, grid=grid, warmup=False)
+
+
+class DeviceCaches(dict[int | str, tuple[dict[Specialization, "CompiledKernel | FutureKernel"]]]):
+    """The compiled kernels of a jit function, by device."""
+
+    def __init__(self, kernels: dict[Specialization, CompiledKernel | FutureKernel]) -> None:
+        super().__init__({0: (kernels,), "cpu": (kernels,)})
+        self._kernels = kernels
+
+    def clear(self) -> None:
+        """Forget them all; those on disk stay."""
+        self._kernels.clear()
 
 
 class JITFunction(KernelInterface):
@@ -115,7 +128,7 @@ class JITFunction(KernelInterface):
         self.constexprs = [param.num for param in self.params if param.is_constexpr]
         self.signature = inspect.signature(fn)
         self.pre_run_hooks: list[Hook] = []
-        self._kernels: dict[Specialization, CompiledKernel] = {}
+        self._kernels: dict[Specialization, CompiledKernel | FutureKernel] = {}
         self._locks: dict[Specialization, threading.RLock] = {}
         self._fast: FastPath | None = None
         self._src: str | None = None
@@ -134,14 +147,12 @@ class JITFunction(KernelInterface):
     def _unsafe_update_src(self, new_src: str) -> None:
         """Compile from `new_src` from now on: a `def` of the same name and parameters.
 
-        What is compiled already is forgotten, here; kernels that call this one keep what they have.
-        Under Triton's name, for callers that patch kernels.  Raises CompilationError.
+        What is compiled already is forgotten, of all kernels, for they may call this one.  Under
+        Triton's name, for callers that patch kernels.  Raises CompilationError.
         """
         self.frontend.replace_source(self, new_src)
         self._src = new_src
-        self._kernels.clear()
-        if self._fast is not None:
-            self._fast.clear()
+        forget_compiled()
 
     @property
     def cache_key(self) -> str:
@@ -150,9 +161,12 @@ class JITFunction(KernelInterface):
         return f"{self.frontend.cache_key(self)} {self.version!r}{strict}"
 
     @property
-    def device_caches(self) -> dict[int, tuple[dict[Specialization, CompiledKernel]]]:
-        """What is compiled, for all devices under Triton's key of the first, by specialisation."""
-        return {0: (self._kernels,)}
+    def device_caches(self) -> DeviceCaches:
+        """What is compiled, by specialisation: `device_caches[0][0]`, and the same under "cpu".
+
+        Under Triton's name; one dictionary for all devices.
+        """
+        return DeviceCaches(self._kernels)
 
     def __repr__(self) -> str:
         return f"JITFunction({self.fn.__module__}:{self.fn.__qualname__})"
@@ -185,21 +199,37 @@ class JITFunction(KernelInterface):
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
         """Compile for these arguments without running; dtypes may stand for arrays.
 
-        None where `knobs.runtime.jit_cache_hook` forbids it.
+        None where `knobs.runtime.jit_cache_hook` forbids it; a `FutureKernel` within
+        `AsyncCompileMode`.
         """
         bound = self._bind(args, kwargs)
         values = tuple(
             value if param.is_constexpr else _mocked(value)
             for param, value in zip(self.params, bound.values, strict=True)
         )
+        spec = self._specialize(Bound(values, bound.options)).spec
+        mode = active_mode.get()
+        if mode is not None:
+            if spec not in self._kernels:
+                self._kernels[spec] = mode.submit(partial(self._build_waited_for, spec))
+            return self._kernels[spec]  # pyright: ignore[reportReturnType]
         try:
-            return self._kernel_for(self._specialize(Bound(values, bound.options)).spec, True)
+            return self._kernel_for(spec, True)
         except _Forbidden:
             return None  # pyright: ignore[reportReturnType]
 
     def compile_for(self, spec: Specialization) -> CompiledKernel:
         """The kernel of a specialisation, compiled unless it is there."""
         return self._kernel_for(spec)
+
+    def preload(self, specialization_data: str) -> CompiledKernel:
+        """Compile from what `jit_cache_hook` was told as `specialization_data`, in any process.
+
+        Raises PreloadError for what another kernel was told.
+        """
+        from deuteron.runtime.specialization_text import read_specialization
+
+        return self._kernel_for(read_specialization(self, specialization_data, _LIVING))
 
     def add_pre_run_hook(self, hook: Hook) -> None:
         """Call `hook(*args, **kwargs)` before each launch."""
@@ -259,12 +289,12 @@ class JITFunction(KernelInterface):
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         if changed := self.frontend.globals_changed(self):
-            raise LaunchError(
-                f"kernel {self.__name__}: the global {changed!r} is not what it was when the "
-                "kernel was first compiled\n"
+            raise GlobalChangedError(
+                f"kernel {self.__name__}: the global variable {changed.name} has changed since we "
+                f"compiled this kernel, from {changed.before!r} to {changed.now!r}\n"
                 "  expected: constants outside of a kernel that stay as they are\n"
-                f"  got:      another {changed}\n"
-                f"  remedy:   pass {changed} as a tl.constexpr argument, or leave it as it is"
+                f"  got:      another {changed.name}\n"
+                f"  remedy:   pass {changed.name} as a tl.constexpr argument, or leave it as it is"
             )
         bound = self._bind(args, kwargs)
         request = self._specialize(bound)
@@ -303,7 +333,7 @@ class JITFunction(KernelInterface):
 
     def _specialize(self, bound: Bound) -> Request:
         where = f"kernel {self.__name__}"
-        debug = self.debug or config.device_asserts() or knobs.runtime.debug
+        debug = self.debug or config.device_asserts()
         options = parse_options(bound.options, debug, where)
         stream = bound.options.get(STREAM)
         return specialize(self.__name__, self.params, bound.values, options, stream)
@@ -317,8 +347,11 @@ class JITFunction(KernelInterface):
 
     def _kernel_for(self, spec: Specialization, warmup: bool = False) -> CompiledKernel:
         found = self._kernels.get(spec)
-        if found is not None:
-            return found
+        if found is None:
+            found = self._build_once(spec, warmup)
+        return found.result() if isinstance(found, FutureKernel) else found
+
+    def _build_once(self, spec: Specialization, warmup: bool) -> CompiledKernel | FutureKernel:
         with self._building(spec):
             found = self._kernels.get(spec)
             if found is None:
@@ -327,6 +360,15 @@ class JITFunction(KernelInterface):
                 found = self._kernels[spec] = self._build(spec)
                 hooks.compiled(self, spec, warmup)
             return found
+
+    def _build_waited_for(self, spec: Specialization) -> CompiledKernel:
+        """Build what a FutureKernel stands for, and take its place."""
+        try:
+            kernel = self._kernels[spec] = self._build(spec)
+        except Exception:
+            self._kernels.pop(spec, None)
+            raise
+        return kernel
 
     @contextmanager
     def _building(self, spec: Specialization) -> Generator[None]:
@@ -344,7 +386,7 @@ class JITFunction(KernelInterface):
         backend = self._backend(spec)
         stable = spec.stable_text()
         key = f"{source_key}\n{stable}\n{backend.key()}" if stable else None
-        stored = None if knobs.compilation.always_compile or not key else object_cache.load(key)
+        stored = object_cache.load(key) if key else None
         if stored is None:
             image = backend.compile(self.frontend.lower(self, spec, backend.hardware), spec.options)
             metadata, obj = image.metadata, image.obj
@@ -403,6 +445,14 @@ def _forget_all_records() -> None:
 
 for _chain in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
     _chain.watchers.append(_forget_all_records)
+
+
+def forget_compiled() -> None:
+    """Have every kernel compiled anew when it is called next, unless it is on disk."""
+    for function in _LIVING:
+        function._kernels.clear()  # pyright: ignore[reportPrivateUsage]
+        function._forget_records()  # pyright: ignore[reportPrivateUsage]
+        function.frontend.forget()
 
 
 def _reset_locks() -> None:

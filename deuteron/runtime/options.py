@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeGuard
 
+from deuteron import config
 from deuteron.errors import LaunchError
 
 STREAM = "stream"
@@ -49,9 +50,10 @@ def parse_options(given: Mapping[str, Any], debug: bool, where: str) -> LaunchOp
     Every name must be one of NAMES.  Raises LaunchError for a value that cannot be.
     """
     own = {name: value for name, value in given.items() if name not in _NOT_COMPILED}
-    if not own:
+    fusion = config.fp_fusion()
+    if not own and fusion:
         return _PLAIN[debug]
-    options = LaunchOptions(**{"debug": debug, **own})
+    options = LaunchOptions(**{"debug": debug, "enable_fp_fusion": fusion, **own})
     warps = options.num_warps
     if not _is_count(warps) or warps & (warps - 1) or not warps:
         raise _bad(where, "num_warps", "a power of two", warps)

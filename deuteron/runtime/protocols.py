@@ -31,6 +31,15 @@ class Hardware:
     arch: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A name outside of a kernel, with what it stood for and stands for."""
+
+    name: str
+    before: object
+    now: object
+
+
 class Frontend(Protocol):
     """Python source to tile IR."""
 
@@ -38,8 +47,8 @@ class Frontend(Protocol):
         """A hash of the source of `fn`, of all it calls, and of the constant globals they read."""
         ...
 
-    def globals_changed(self, fn: JITFunction) -> str | None:
-        """The name of a global that is not what it was when `fn` was first compiled, else None.
+    def globals_changed(self, fn: JITFunction) -> Change | None:
+        """A global that is not what it was when `fn` was first compiled, else None.
 
         Asked at every launch.
         """
@@ -47,6 +56,10 @@ class Frontend(Protocol):
 
     def replace_source(self, fn: JITFunction, text: str) -> None:
         """Compile `fn` from another text from now on.  Raises CompilationError."""
+        ...
+
+    def forget(self) -> None:
+        """What is known of sources and globals may have changed."""
         ...
 
     def lower(self, fn: JITFunction, spec: Specialization, hardware: Hardware = ...) -> Function:

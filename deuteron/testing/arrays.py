@@ -9,7 +9,8 @@ import multiprocessing
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from deuteron import config
 from deuteron.dtypes import BY_ARRAY_NAME, BY_NAME, BY_SHORT, DType
+from deuteron.runtime import knobs
 from deuteron.runtime.active_driver import driver
 from deuteron.runtime.arrays import TensorWrapper, reinterpret
 
@@ -229,6 +231,22 @@ def default_alloc_fn(size: int, alignment: int, stream: int | None) -> Any:
     import torch
 
     return torch.empty(size, dtype=torch.int8, device=driver.active.get_active_torch_device())
+
+
+def fresh_knobs(
+    skipped_attr: Collection[str] = (),
+) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Two functions: one sets all knobs but some groups back, one makes them as they were."""
+    held = ExitStack()
+
+    def fresh() -> Any:
+        for name, group in knobs.GROUPS.items():
+            if name not in (skipped_attr or ()):
+                held.enter_context(group.scope())
+                group.reset()
+        return knobs
+
+    return fresh, held.close
 
 
 # -- processes -----------------------------------------------------------------------------

@@ -325,10 +325,10 @@ def test_print(capsys: pytest.CaptureFixture[str]) -> None:
     x, i = np.array([0.1, -2.0, np.inf, 1e-9], np.float32), np.array([-2], np.int16)
     run(k.finish("prints"), [x, i], (1, 1, 1))
     assert capsys.readouterr().out.splitlines() == [
-        "pid (0, 0, 0) idx (0, 0) x: 0.1",
-        "pid (0, 0, 0) idx (0, 1) x: -2.0",
+        "pid (0, 0, 0) idx (0, 0) x: 0.100000",
+        "pid (0, 0, 0) idx (0, 1) x: -2.000000",
         "pid (0, 0, 0) idx (1, 0) x: inf",
-        "pid (0, 0, 0) idx (1, 1) x: 1e-09",
+        "pid (0, 0, 0) idx (1, 1) x: 1.000000e-09",
         "pid (0, 0, 0) idx () i (operand 0) 0xfffe",
         f"pid (0, 0, 0) idx () i (operand 1) {x.ctypes.data:#x}",
         "pid (0, 0, 0) here",

@@ -16,7 +16,7 @@ from deuteron.lang.frontend import parse_element
 from deuteron.runtime.cpu_backend import CpuBackend, CpuKernel
 from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.options import LaunchOptions
-from deuteron.runtime.protocols import Hardware
+from deuteron.runtime.protocols import Change, Hardware
 from deuteron.runtime.specialize import ParamSpec, Specialization
 
 
@@ -215,15 +215,18 @@ class Image:
 class Frontend:
     """Lowers a kernel to an empty function that carries its specialisation."""
 
-    changed: str | None = None
+    changed: Change | None = None
     lowered: list[Specialization] = field(default_factory=list)
     gate: Callable[[], None] = lambda: None
 
     def cache_key(self, fn: JITFunction) -> str:
         return f"fake {fn.fn.__qualname__}"
 
-    def globals_changed(self, fn: JITFunction) -> str | None:
+    def globals_changed(self, fn: JITFunction) -> Change | None:
         return self.changed
+
+    def forget(self) -> None:
+        pass
 
     def replace_source(self, fn: JITFunction, text: str) -> None:
         self.lowered.clear()

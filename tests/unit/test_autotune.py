@@ -335,7 +335,7 @@ def test_early_config_prune():
 
 def test_pruning_everything_is_an_error():
     tuner, _ = tuned(FakeKernel(), prune_configs_by={"early_config_prune": lambda *a, **k: []})
-    with pytest.raises(UserError, match="no config left after early_config_prune"):
+    with pytest.raises(UserError, match="No valid autotuner configs after pruning"):
         tuner[(1,)](floats(), None, 4)
 
 

@@ -18,6 +18,7 @@ from deuteron.errors import CompilationError, LaunchError
 from deuteron.runtime.arrays import reinterpret
 from deuteron.runtime.jit import JITFunction, KernelInterface
 from deuteron.runtime.options import LaunchOptions, parse_options
+from deuteron.runtime.protocols import Change
 from deuteron.runtime.specialize import constant_identity
 from tests.unit.launch_fakes import EMPTY, RECORD, Frontend, const, constexpr, four, make, together
 
@@ -364,9 +365,11 @@ def test_changed_globals() -> None:
     k, x = make(four, frontend=frontend), vector()
     for _ in range(3):
         k[(1,)](x, x, x, 5)
-    frontend.changed = "SIZE"
+    frontend.changed = Change("SIZE", 1, 2)
     for _ in range(2):
-        with pytest.raises(LaunchError, match="the global 'SIZE' is not what it was"):
+        with pytest.raises(
+            LaunchError, match="SIZE has changed since we compiled this kernel, from 1 to 2"
+        ):
             k[(1,)](x, x, x, 5)
     frontend.changed = None
     k[(1,)](x, x, x, 5)
@@ -374,7 +377,7 @@ def test_changed_globals() -> None:
 
 def test_an_error_of_the_front_end_while_checking_globals() -> None:
     class Broken(Frontend):
-        def globals_changed(self, fn: JITFunction) -> str | None:
+        def globals_changed(self, fn: JITFunction) -> Change | None:
             raise KeyError("gone")
 
     k = make(four, frontend=Broken())

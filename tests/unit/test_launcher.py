@@ -425,7 +425,7 @@ def test_device_print(capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         k[(2,)](a, a, a, 5)
         lines = sorted(capfd.readouterr().out.splitlines())
-        shown = ["(0, 0) x: 1.5", "(0, 1) x: -2.0", "(1, 0) x: inf", "(1, 1) x: 0.1"]
+        shown = ["(0, 0) x: 1.500000", "(0, 1) x: -2.000000", "(1, 0) x: inf", "(1, 1) x: 0.100000"]
         assert lines == [f"pid ({p}, 0, 0) idx {text}" for p in range(2) for text in shown]
 
 
@@ -434,8 +434,8 @@ def test_device_print(capfd: pytest.CaptureFixture[str]) -> None:
     [
         (PrintSite("n", "int8", (2,), hex=True), b"\xff\x07", ["(0) n 0xff", "(1) n 0x07"]),
         (PrintSite("n", "int1", ()), b"\x01", ["() n 1"]),
-        (PrintSite("b", "bfloat16", ()), b"\xc0\x3f", ["() b 1.5"]),
-        (PrintSite("e", "float8e4nv", ()), b"\x3c", ["() e 1.5"]),
+        (PrintSite("b", "bfloat16", ()), b"\xc0\x3f", ["() b 1.500000"]),
+        (PrintSite("e", "float8e4nv", ()), b"\x3c", ["() e 1.500000"]),
         (PrintSite("p", "pointer", ()), (255).to_bytes(8, "little"), ["() p 0xff"]),
         (PrintSite("v", "int32", (), operand=1), b"\7\0\0\0", ["() v (operand 1) 7"]),
     ],

@@ -420,7 +420,7 @@ def test_device_assert_is_built_only_for_debug():
 def test_device_print(ctx):
     core.device_print(constexpr("x"), tile(ctx, int32, 4), pointer(ctx, int8), hex=True, _ctx=ctx)
     printed = ctx.builder.block.nodes[-1]
-    assert printed.attrs == {"prefix": "x", "hex": True}
+    assert printed.attrs == {"prefix": "x:", "hex": True}
     assert [o.type for o in printed.operands] == [Type(int32, (4,)), Type(int64)]
     with pytest.raises(CompilationError, match="no plain ASCII string"):
         core.device_print(tile(ctx, int32), _ctx=ctx)

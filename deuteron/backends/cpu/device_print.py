@@ -2,7 +2,7 @@
 
 The lines are those of the interpreter, whose formatting and decoding this uses:
 
-    pid (0, 0, 0) idx (3) x: 1.5
+    pid (0, 0, 0) idx (3) x: 1.500000
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from functools import partial
 
 from deuteron.backends.cuda.layout import Layout
 from deuteron.backends.cuda.tiles import Tiles
+from deuteron.backends.interp.printing import placed_label
 from deuteron.backends.llvm.builder import I32, PTR, LType, Val
 from deuteron.backends.llvm.control_block import emit_failure
 from deuteron.backends.llvm.registers import convert
@@ -19,9 +20,9 @@ _PRINT = "vprintf"
 def emit_print(tiles: Tiles, op: Op) -> None:
     """Let each thread print the elements it stands for, a line an element.
 
-    A line reads `pid (0, 0, 0) idx (3) label value`, as on the CPU.
+    A line reads `pid (0, 0, 0) idx (3) label: value`, as on the CPU.
     """
-    label = " " + str(op.attrs.get("prefix") or "").strip()
+    label = placed_label(str(op.attrs.get("prefix") or ""))
     as_hex = bool(op.attrs.get("hex"))
     if not op.operands:
         tiles.on_representatives(None, lambda: _line(tiles, (), label, None, as_hex))

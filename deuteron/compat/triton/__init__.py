@@ -32,8 +32,10 @@ from deuteron.compat.triton import (
     tools,
 )
 from deuteron.lang.must_use import must_use_result
+from deuteron.runtime.ahead import compile
 from deuteron.runtime.allocation import set_allocator
 from deuteron.runtime.arrays import MockTensor
+from deuteron.runtime.async_compile import AsyncCompileMode, FutureKernel
 
 __version__ = "3.9.0"
 
@@ -41,11 +43,11 @@ TritonError = DeuteronError
 InterpreterError = CompilationError
 
 __all__ = [
-    "CompilationError", "Config", "InterpreterError", "JITFunction", "KernelInterface",
-    "MockTensor", "OutOfResources", "TensorWrapper", "TritonError", "aggregate", "autotune",
-    "backends", "cdiv", "compiler", "constexpr_function", "heuristics", "jit", "knobs", "language",
-    "must_use_result", "next_power_of_2", "reinterpret", "runtime", "set_allocator", "testing",
-    "tools",
+    "AsyncCompileMode", "CompilationError", "Config", "FutureKernel", "InterpreterError",
+    "JITFunction", "KernelInterface", "MockTensor", "OutOfResources", "TensorWrapper",
+    "TritonError", "aggregate", "autotune", "backends", "cdiv", "compile", "compiler",
+    "constexpr_function", "heuristics", "jit", "knobs", "language", "must_use_result",
+    "next_power_of_2", "reinterpret", "runtime", "set_allocator", "testing", "tools",
 ]  # fmt: skip
 
 

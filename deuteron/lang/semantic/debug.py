@@ -25,7 +25,10 @@ def device_print(ctx: Context, prefix: object, values: Sequence[object], *, hex:
         )
     tensors = [to_tensor(ctx, v) for v in values]
     shown = [ctx.op("ptr_to_int", t) if isinstance(t.dtype, Pointer) else t for t in tensors]
-    ctx.builder.ops("print", *(t.handle for t in shown), prefix=prefix, hex=hex)
+    label = prefix.strip()
+    if shown and not label.endswith(":"):
+        label += ":"
+    ctx.builder.ops("print", *(t.handle for t in shown), prefix=label, hex=hex)
 
 
 def _is_plain(text: str) -> bool:

@@ -1,6 +1,7 @@
 """The names of `triton.compiler.compiler`."""
 
+from deuteron.runtime.ahead import ASTSource, compile
 from deuteron.runtime.compiled_kernel import CompiledKernel
 from deuteron.runtime.compiler_stamp import compiler_stamp as triton_key
 
-__all__ = ["CompiledKernel", "triton_key"]
+__all__ = ["ASTSource", "CompiledKernel", "compile", "triton_key"]

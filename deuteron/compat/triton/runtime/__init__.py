@@ -1,6 +1,6 @@
 """The names of `triton.runtime`."""
 
-from deuteron.compat.triton.runtime import autotuner, cache, driver, errors, jit
+from deuteron.compat.triton.runtime import _async_compile, autotuner, cache, driver, errors, jit
 from deuteron.errors import CompilationError as InterpreterError
 from deuteron.errors import OutOfResources
 from deuteron.runtime.arrays import MockTensor, TensorWrapper, reinterpret
@@ -9,7 +9,22 @@ from deuteron.runtime.jit import JITFunction, KernelInterface
 from deuteron.runtime.tuned_configs import Config
 
 __all__ = [
-    "Autotuner", "Config", "Heuristics", "InterpreterError", "JITFunction", "KernelInterface",
-    "MockTensor", "OutOfResources", "TensorWrapper", "autotune", "autotuner", "cache", "driver",
-    "errors", "heuristics", "jit", "reinterpret",
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "InterpreterError",
+    "JITFunction",
+    "KernelInterface",
+    "MockTensor",
+    "OutOfResources",
+    "TensorWrapper",
+    "_async_compile",
+    "autotune",
+    "autotuner",
+    "cache",
+    "driver",
+    "errors",
+    "heuristics",
+    "jit",
+    "reinterpret",
 ]  # fmt: skip
