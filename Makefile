@@ -38,7 +38,7 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/cpu.py --json benchmarks/results/cpu.json $(ARGS)
 	$(BIN)/python benchmarks/plot.py benchmarks/results/cpu.json benchmarks/results/cpu.png
 
-conformance: $(VENV)/.test
+conformance: $(VENV)/.conformance
 	$(BIN)/python tools/conformance.py $(ARGS)
 
 gpu: export PYTHONPATH := $(CURDIR)
@@ -66,6 +66,10 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[test]'
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.conformance: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[conformance]'
+	@touch $@ $(VENV)/.test $(VENV)/.core
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[dev]'

@@ -35,11 +35,15 @@ MESSAGE_WIDTH = 110
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One file of tests below TRITON_SRC, further arguments for pytest, and a time limit."""
+    """One file of tests below TRITON_SRC, further arguments for pytest, and a time limit.
+
+    `long` is a test whose cases take minutes each; `--long` runs it too.
+    """
 
     path: str
     arguments: tuple[str, ...] = ()
     limit_s: int = 600
+    long: str = ""
 
     @property
     def name(self) -> str:
@@ -52,11 +56,14 @@ SUITES = (
     *(
         Suite(f"{_UNIT}/language/test_{name}.py")
         for name in (
-            "standard", "random", "tuple", "conversions", "annotations", "block_pointer",
-            "tensor_descriptor", "decorator", "module", "libdevice", "compile_errors", "mxfp",
-            "subprocess",
+            "standard", "random", "tuple", "annotations", "block_pointer", "decorator",
+             "module", "libdevice", "compile_errors", "mxfp",
         )
     ),
+    Suite(f"{_UNIT}/language/test_tensor_descriptor.py", limit_s=1800),
+    Suite(f"{_UNIT}/language/test_subprocess.py", limit_s=1200),
+    # Each case converts every float32 there is, by a kernel of its own and by Triton's.
+    Suite(f"{_UNIT}/language/test_conversions.py", limit_s=3600, long="test_typeconvert_downcast["),
     *(
         Suite(f"{_UNIT}/runtime/test_{name}.py")
         for name in ("autotuner", "specialize", "cache", "launch")
@@ -118,6 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the suites and write the table; the exit code."""
     parser = argparse.ArgumentParser(description="Run Triton's own tests on Deuteron.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="run these files only (test_core)")
+    parser.add_argument("--long", action="store_true", help="also the cases that take minutes")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "conformance.md")
     arguments = parser.parse_args(argv)
     source = os.environ.get("TRITON_SRC")
@@ -128,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rules = read_rules(REASONS)
     outcomes: list[Outcome] = []
     for suite in chosen:
-        outcome = run_suite(Path(source), suite, rules)
+        outcome = run_suite(Path(source), suite, rules, long=arguments.long)
         outcomes.append(outcome)
         print(
             f"{suite.name}: {outcome.passed} passed, {outcome.failed} failed, "
@@ -154,7 +162,7 @@ def read_rules(path: Path) -> list[Rule]:
     ]
 
 
-def run_suite(source: Path, suite: Suite, rules: Iterable[Rule]) -> Outcome:
+def run_suite(source: Path, suite: Suite, rules: Iterable[Rule], *, long: bool = False) -> Outcome:
     """Run one file in a process of its own."""
     outcome = Outcome(suite)
     path = source / suite.path
@@ -166,7 +174,7 @@ def run_suite(source: Path, suite: Suite, rules: Iterable[Rule]) -> Outcome:
         start = time.monotonic()
         try:
             process = subprocess.run(
-                _command(source, path, suite, report),
+                [*_command(source, path, suite, report), *(() if long else _leave_out(suite))],
                 cwd=path.parent,
                 env=_environment(source, folder),
                 stdout=subprocess.DEVNULL,
@@ -174,6 +182,8 @@ def run_suite(source: Path, suite: Suite, rules: Iterable[Rule]) -> Outcome:
                 timeout=suite.limit_s,
                 check=False,
             )
+            if suite.long and not long:
+                outcome.note = f"without {suite.long.rstrip('[')}"
             if process.returncode not in (0, 1):
                 outcome.note = f"pytest ended with {process.returncode}"
         except subprocess.TimeoutExpired:
@@ -196,6 +206,10 @@ def _command(source: Path, path: Path, suite: Suite, report: Path) -> list[str]:
         *("-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore", "-o", "addopts="),
         *("--rootdir", str(source), "--junitxml", str(report), str(path), *suite.arguments),
     ]
+
+
+def _leave_out(suite: Suite) -> tuple[str, ...]:
+    return (f"--deselect={suite.path}::{suite.long}",) if suite.long else ()
 
 
 def _environment(source: Path, folder: str) -> dict[str, str]:

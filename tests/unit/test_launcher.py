@@ -438,6 +438,7 @@ def test_device_print(capfd: pytest.CaptureFixture[str]) -> None:
         (PrintSite("e", "float8e4nv", ()), b"\x3c", ["() e 1.500000"]),
         (PrintSite("p", "pointer", ()), (255).to_bytes(8, "little"), ["() p 0xff"]),
         (PrintSite("v", "int32", (), operand=1), b"\7\0\0\0", ["() v (operand 1) 7"]),
+        (PrintSite(":", "int32", (), operand=1), b"\7\0\0\0", ["(): (operand 1) 7"]),
     ],
 )
 def test_printed_values(site: PrintSite, data: bytes, expected: list[str]) -> None:

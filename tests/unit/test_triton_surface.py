@@ -83,6 +83,7 @@ def test_a_callee_with_another_source_changes_its_callers():
     call_kernel[(1,)](out, thirty)
     assert out[0] == 35
     assert call_kernel.cache_key == before
+    assert thirty.src == source
 
 
 @dn.constexpr_function

@@ -42,7 +42,7 @@ def format_print(
 def placed_label(prefix: str) -> str:
     """What stands between a place and a value: ` x:`, or `:` where there is no label."""
     label = prefix.strip()
-    return f" {label}" if label.strip(":") else label
+    return f" {label}" if label and not label.startswith(":") else label
 
 
 def _element(value: Any, dtype: DType | None, hex: bool) -> str:
