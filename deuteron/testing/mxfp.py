@@ -67,6 +67,8 @@ class MXFP4Tensor(_Codes):
         import torch
 
         data: Any = self.data
+        if not 0 <= dim < data.ndim:
+            raise AssertionError(f"the tensor has {data.ndim} axes, and no axis {dim}")
         if data.size(dim) % 2:
             pad = list(data.shape)
             pad[dim] = 1

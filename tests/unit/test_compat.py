@@ -132,6 +132,8 @@ def test_four_bit_floats():
     assert coded.to(torch.float32).tolist() == wanted
     packed = coded.to_packed_tensor(0)
     assert packed.shape == (5,)
+    with pytest.raises(AssertionError, match="1 axes, and no axis 1"):
+        coded.to_packed_tensor(1)
     assert torch.equal(coded.unpack_packed_tensor(packed, 0, (10,)), coded.data)
     every = MXFP4Tensor(size=(64,)).random().to(torch.float32)
     assert torch.equal(MXFP4Tensor(data=every).to(torch.float32), every)
