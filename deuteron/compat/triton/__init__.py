@@ -32,9 +32,9 @@ from deuteron.compat.triton import (
     tools,
 )
 from deuteron.lang.must_use import must_use_result
-from deuteron.runtime.ahead import compile
 from deuteron.runtime.allocation import set_allocator
 from deuteron.runtime.arrays import MockTensor
+from deuteron.runtime.ast_source import compile
 from deuteron.runtime.async_compile import AsyncCompileMode, FutureKernel
 
 __version__ = "3.9.0"

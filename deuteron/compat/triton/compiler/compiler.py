@@ -1,6 +1,6 @@
 """The names of `triton.compiler.compiler`."""
 
-from deuteron.runtime.ahead import ASTSource, compile
+from deuteron.runtime.ast_source import ASTSource, compile
 from deuteron.runtime.compiled_kernel import CompiledKernel
 from deuteron.runtime.compiler_stamp import compiler_stamp as triton_key
 
