@@ -201,7 +201,7 @@ def _command(source: Path, path: Path, suite: Suite, report: Path) -> list[str]:
     conftest = source / "python" / "test" / "conftest.py"
     asks = conftest.exists() and '"--device"' in conftest.read_text(encoding="utf-8")
     return [
-        *(sys.executable, "-m", "pytest", "-p", "deuteron.compat.pytest_plugin", "--deuteron"),
+        *(sys.executable, "-m", "pytest", "--deuteron"),
         *(("--device", "cpu") if asks else ()),
         *("-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore", "-o", "addopts="),
         *("--rootdir", str(source), "--junitxml", str(report), str(path), *suite.arguments),

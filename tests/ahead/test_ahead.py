@@ -99,12 +99,12 @@ def test_a_c_program_hears_prints_and_failed_asserts(tmp_path: Path) -> None:
         KERNELS.read_text().splitlines().index('    tl.device_assert(x > 0, "x must be positive")')
     )
     assert run_c_program(tmp_path, "checked").splitlines() == [
-        "pid (0, 0, 0) idx (0) x 3",
-        "pid (0, 0, 0) idx (1) x 1",
-        "pid (0, 0, 0) idx (2) x 4",
-        "pid (0, 0, 0) idx (3) x 1",
-        "pid (0, 0, 0) idx () n, half (operand 0) 8",
-        "pid (0, 0, 0) idx () n, half (operand 1) 4.5",
+        "pid (0, 0, 0) idx (0) x: 3",
+        "pid (0, 0, 0) idx (1) x: 1",
+        "pid (0, 0, 0) idx (2) x: 4",
+        "pid (0, 0, 0) idx (3) x: 1",
+        "pid (0, 0, 0) idx () n, half: (operand 0) 8",
+        "pid (0, 0, 0) idx () n, half: (operand 1) 4.5",
         "pid (0, 0, 0) done",
         f"{KERNELS}:{line + 1}: device_assert: x must be positive in program 2",
     ]

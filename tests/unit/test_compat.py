@@ -82,10 +82,7 @@ def test_a_script_that_is_not_there(tmp_path: Path):
 def test_tests_run_unchanged(tmp_path: Path):
     (tmp_path / "test_it.py").write_text(f"{SCRIPT}\ndef test_it():\n    assert x is not out\n")
     (tmp_path / "conftest.py").write_text("import triton\nassert 'deuteron' in triton.__file__\n")
-    plugin = ("-p", "deuteron.compat.pytest_plugin")
-    result = run(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "--deuteron", cwd=tmp_path
-    )
+    result = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--deuteron", cwd=tmp_path)
     assert "1 passed" in result.stdout, result.stdout + result.stderr
 
 
