@@ -24,10 +24,13 @@ class Blocks:
 # work when the product is small.
 BLOCKS = (
     Blocks(256, 256, 128),
+    Blocks(128, 256, 128),
     Blocks(128, 128, 128),
     Blocks(64, 64, 64),
     Blocks(32, 32, 32),
 )
+# Several threads wait for the last program of a launch, so that theirs are smaller.
+BLOCKS_SHARED = BLOCKS[1:]
 # For bfloat16, whose dot may take a tenth of the time, so that moving tiles counts for more.
 BLOCKS_BF16 = (
     Blocks(256, 512, 256),
@@ -128,4 +131,6 @@ def _default_blocks(a: Array, m: int, n: int) -> Blocks:
     if on_gpu(a):
         table = BLOCKS_GPU_FLOAT32 if "float32" in dtype else BLOCKS_GPU
         return choose_blocks(m, n, GPU_PROGRAMS // 2, table)
-    return choose_blocks(m, n, get_num_threads(), BLOCKS_BF16 if "bfloat16" in dtype else BLOCKS)
+    threads = get_num_threads()
+    table = BLOCKS if threads == 1 else BLOCKS_SHARED
+    return choose_blocks(m, n, threads, BLOCKS_BF16 if "bfloat16" in dtype else table)

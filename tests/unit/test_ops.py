@@ -116,7 +116,7 @@ def test_torch_tensors_go_in_and_come_out() -> None:
 
 def test_blocks_shrink_until_every_thread_has_two() -> None:
     assert choose_blocks(1024, 1024, threads=2) == BLOCKS[0]
-    assert choose_blocks(512, 512, threads=2) == BLOCKS[1]
+    assert choose_blocks(512, 512, threads=2) == Blocks(128, 128, 128)
     assert choose_blocks(8, 8, threads=64) == BLOCKS[-1]
 
 

@@ -35,7 +35,11 @@ from deuteron.backends.cpu.sleep_ir import sleep_ir
 from deuteron.backends.cpu.structs import Struct
 
 MAX_THREADS = 1024
+# A thread's share is cut into so many chunks, or into as many as take `CHUNK_NS` each: whoever ends
+# first waits for one chunk of another.
 CHUNKS_PER_THREAD = 8
+CHUNK_NS = 50_000
+MAX_CHUNKS = 1 << 14
 SPINS = 1000  # pauses before a thread sleeps: 20 to 70 µs
 AWAKE_NS = 3_000  # a launch shorter than this is not shared with workers that spin,
 ASLEEP_NS = 40_000  # and one shorter than this not with workers that sleep
@@ -83,6 +87,8 @@ POOL_STRUCTS = (*ARENA_STRUCTS, POOL)
 
 _POOL = f"""
 declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+declare i64 @llvm.fptosi.sat.i64.f64(double)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; Drop the result of a Python call, or the exception it ended in.
@@ -259,12 +265,17 @@ retire:
 
 ; Make this job visible to the workers and wake those asleep.  The GIL is held.
 define internal i32 @publish(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                             i64 %store_bytes, i32 %threads) {{
+                             i64 %store_bytes, i32 %threads, ptr %pace) {{
 entry:
   %donep = at Pool.done %pool
   %waitingp = at Pool.waiting %pool
   %threads64 = zext i32 %threads to i64
-  %most = mul i64 %threads64, {CHUNKS_PER_THREAD}
+  %least = mul i64 %threads64, {CHUNKS_PER_THREAD}
+  %time = call double @expected_ns(i64 %programs, ptr %pace)
+  %pieces = fdiv double %time, {CHUNK_NS}.0
+  %whole = call i64 @llvm.fptosi.sat.i64.f64(double %pieces)
+  %bounded = call i64 @llvm.smin.i64(i64 %whole, i64 {MAX_CHUNKS})
+  %most = call i64 @llvm.smax.i64(i64 %bounded, i64 %least)
   %wish = call i64 @llvm.smin.i64(i64 %most, i64 %programs)
   %up = add i64 %programs, %wish
   %up1 = sub i64 %up, 1
@@ -380,16 +391,22 @@ out:
   ret void
 }}
 
-; True unless the launch will be over before the workers could help.
-define internal i1 @worth_sharing(ptr %pool, i64 %programs, ptr %pace) {{
+; What one thread would take for all programs; 0 when that is not known.
+define internal double @expected_ns(i64 %programs, ptr %pace) {{
   %each = load atomic double, ptr %pace monotonic, align 8
   %count = sitofp i64 %programs to double
   %expected = fmul double %each, %count
+  ret double %expected
+}}
+
+; True unless the launch will be over before the workers could help.
+define internal i1 @worth_sharing(ptr %pool, i64 %programs, ptr %pace) {{
+  %expected = call double @expected_ns(i64 %programs, ptr %pace)
   %sleepers = call i32 @sleepers(ptr %pool)
   %asleep = icmp ne i32 %sleepers, 0
   %least = select i1 %asleep, double {ASLEEP_NS}.0, double {AWAKE_NS}.0
   %long = fcmp oge double %expected, %least
-  %unknown = fcmp oeq double %each, 0.0
+  %unknown = fcmp oeq double %expected, 0.0
   %worth = or i1 %long, %unknown
   ret i1 %worth
 }}
@@ -451,7 +468,7 @@ entry:
   %busyp = at Pool.busy %pool
   %no_memoryp = at Pool.no_memory %pool
   %chunks = call i32 @publish(ptr %pool, ptr %kernel, ptr %args, i64 %programs, i64 %bytes,
-                              i64 %store_bytes, i32 %threads)
+                              i64 %store_bytes, i32 %threads, ptr %pace)
   %sleepers = call i32 @sleepers(ptr %pool)
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %parked, label %leave
