@@ -27,6 +27,10 @@ from deuteron.errors import UserError
 NAMES = ("triton",)
 """The packages there are doors for."""
 
+# Inductor's pool of processes, into which kernels compiled here do not travel: starting it takes
+# longer than compiling them.
+_INDUCTOR_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+
 
 def install(name: str = "triton") -> None:
     """Have `import <name>`, and all below it, give the modules of `deuteron.compat.<name>`.
@@ -48,15 +52,22 @@ def install(name: str = "triton") -> None:
             "  remedy:   put it first in the program, or start it by `deuteron run`"
         )
     sys.meta_path.insert(0, _Door(name))
+    if config.text(_INDUCTOR_THREADS) is None:
+        config.set_environment({_INDUCTOR_THREADS: "1"})
 
 
 def open_for_children() -> None:
-    """Have Python processes that this one starts find the doors open too."""
+    """Have Python processes that this one starts find the doors open too.
+
+    Some are given the PYTHONPATH of this one, and some its `sys.path`.
+    """
     folder = str(Path(__file__).parent / "children")
     paths = (config.text("PYTHONPATH") or "").split(os.pathsep)
     if folder not in paths:
         known = [folder, *filter(None, paths)]
         config.set_environment({"PYTHONPATH": os.pathsep.join(known)})
+    if folder not in sys.path:
+        sys.path.insert(1, folder)
 
 
 def installed(name: str) -> bool:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from deuteron.dtypes import DType, int1, int_range
-from deuteron.ir import OPS, Block, Effect, Function, Node, Op, Rewriter, Value, node_blocks
-from deuteron.ir.nodes import For, If, Reduce, Scan, While, node_operands
+from deuteron.ir import OPS, Block, Effect, Function, Op, Rewriter, Value
+from deuteron.ir.unused import drop_unused
 
 
 def simplify(function: Function) -> Function:
     """The function without constant, equal, identical or unused work."""
-    return _drop_unused(_Simplifier().function(function))
+    result = _Simplifier().function(function)
+    drop_unused(result.body)
+    return result
 
 
 class _Simplifier(Rewriter):
@@ -249,35 +251,3 @@ def _cast_float(node: Op, value: object) -> float | None:
         return None
     whole = value.is_integer() and abs(value) <= 1 << (target.mantissa_bits + 1)
     return value if whole or math.isinf(value) else None
-
-
-def _drop_unused(function: Function) -> Function:
-    """Remove pure nodes nobody reads; blocks of the (new) function are filtered in place."""
-    _drop_unused_nodes(function.body, set())
-    return function
-
-
-def _drop_unused_nodes(block: Block, used: set[Value]) -> None:
-    """From the last node to the first, so that a dropped node's operands count as unused too."""
-    used.update(block.yields)
-    kept: list[Node] = []
-    for node in reversed(block.nodes):
-        if _removable(node) and not any(r in used for r in node.results):
-            continue
-        for inner in node_blocks(node):
-            _drop_unused_nodes(inner, used)
-        used.update(node_operands(node))
-        kept.append(node)
-    block.nodes[:] = reversed(kept)
-
-
-def _removable(node: Node) -> bool:
-    match node:
-        case Op():
-            return OPS[node.name].effect is not Effect.WRITE and not node.attrs.get("volatile")
-        case Reduce() | Scan():
-            return True
-        case For() | If():
-            return all(_removable(n) for b in node_blocks(node) for n in b.nodes)
-        case While():
-            return False

@@ -16,13 +16,15 @@ from typing import Any, NoReturn, cast
 from deuteron import config
 from deuteron.backends.cpu.kernel_info import ParamInfo
 from deuteron.backends.cpu.launcher import Entry
-from deuteron.dtypes import BY_NAME, BY_SHORT
+from deuteron.backends.cpu.target import host_target
+from deuteron.dtypes import BY_NAME, BY_SHORT, GPUTarget
 from deuteron.errors import LaunchError
 from deuteron.ir.types import Pointer
 from deuteron.runtime.arrays import CPU, CUDA
 from deuteron.runtime.compiled_kernel import CompiledKernel
+from deuteron.runtime.compiler_stamp import compiler_stamp
 from deuteron.runtime.jit import JITFunction
-from deuteron.runtime.options import NAMES, parse_options
+from deuteron.runtime.options import NAMES, LaunchOptions, parse_options
 from deuteron.runtime.parameters import REQUIRED, KernelParam
 from deuteron.runtime.protocols import Resources
 from deuteron.runtime.specialize import (
@@ -164,6 +166,30 @@ class UnloadedKernel:
         raise AssertionError("it is never run")
 
 
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """The compiler for one target, as programs ask for it that keep what was compiled."""
+
+    target: GPUTarget
+
+    def hash(self) -> str:
+        """A text that changes with the compiler or its target."""
+        machine = host_target().key if self.target.backend == CPU else ""
+        return f"{compiler_stamp()} {self.target} {machine}"
+
+    def parse_options(self, options: Mapping[str, Any]) -> LaunchOptions:
+        """Launch options by name; those of other compilers are left out."""
+        known = {name: value for name, value in options.items() if name in NAMES}
+        return parse_options(known, config.device_asserts(), f"compiler for {self.target.backend}")
+
+
+def make_backend(target: GPUTarget) -> Compiler:
+    """The compiler for a target.  Raises LaunchError when there is none."""
+    if target.backend not in (CPU, CUDA):
+        raise _no_code("make_backend", target)
+    return Compiler(target)
+
+
 def compile(
     src: ASTSource, target: Any = None, options: Mapping[str, Any] | None = None
 ) -> CompiledKernel:
@@ -176,13 +202,17 @@ def compile(
     if target is None or target.backend == CPU:
         return src.fn.compile_for(src.specialization(options or {}, CPU))
     if target.backend != CUDA:
-        raise LaunchError(
-            f"compile of {src.name}: there is no code for {target.backend}\n"
-            "  expected: a GPUTarget of cpu or cuda\n"
-            f"  got:      {target}\n"
-            "  remedy:   leave the target out for this CPU"
-        )
+        raise _no_code(f"compile of {src.name}", target)
     return _for_gpu(src, src.specialization(options or {}, CUDA), target.arch)
+
+
+def _no_code(where: str, target: GPUTarget) -> LaunchError:
+    return LaunchError(
+        f"{where}: there is no code for {target.backend}\n"
+        "  expected: a GPUTarget of cpu or cuda\n"
+        f"  got:      {target}\n"
+        "  remedy:   leave the target out for this CPU"
+    )
 
 
 def _for_gpu(src: ASTSource, spec: Specialization, capability: int) -> CompiledKernel:

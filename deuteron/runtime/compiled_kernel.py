@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from deuteron.runtime.protocols import LoadedKernel, Resources
 from deuteron.runtime.specialize import ParamSpec, Request, Specialization
 
 if TYPE_CHECKING:
+    from deuteron.runtime.hooks import LaunchMetadata
     from deuteron.runtime.jit import JITFunction
 
 
@@ -62,6 +63,20 @@ class KernelMetadata:
     maxnreg: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """The jit function of a compiled kernel."""
+
+    fn: JITFunction
+
+    @property
+    def name(self) -> str:
+        return self.fn.__name__
+
+
+LaunchHook = Callable[[object], object]
+
+
 class CompiledKernel:
     """One specialisation of a kernel, ready to run: `code` is in memory, or for the interpreter.
 
@@ -95,6 +110,54 @@ class CompiledKernel:
             options.maxnreg,
         )
         self._written = _written_names(spec, code)
+
+    @property
+    def src(self) -> KernelSource:
+        """What it was compiled from."""
+        return KernelSource(self.owner)
+
+    @property
+    def packed_metadata(self) -> KernelMetadata:
+        return self.metadata
+
+    @property
+    def function(self) -> LoadedKernel | Function:
+        """What `run` is given; it knows by itself."""
+        return self.code
+
+    def run(
+        self,
+        grid_0: int,
+        grid_1: int,
+        grid_2: int,
+        stream: object,
+        function: object,
+        metadata: object,
+        launch_metadata: object,
+        enter_hook: LaunchHook | None,
+        exit_hook: LaunchHook | None,
+        *args: object,
+    ) -> None:
+        """Launch as programs do that generate launchers for Triton, such as torch's Inductor.
+
+        `args` are all parameters or the run-time ones only.  A CPU has no streams; on a GPU the
+        kernel is put on torch's current one.
+        """
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        self._launch((grid_0, grid_1, grid_2), *args)
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def launch_metadata(
+        self, grid: tuple[int, ...], stream: object, *args: object
+    ) -> LaunchMetadata:
+        """What launch hooks are told."""
+        from deuteron.runtime.hooks import launch_metadata
+
+        sizes = (*grid, 1, 1)
+        arguments = dict(zip(self.owner.arg_names, args, strict=False))
+        return launch_metadata(self, (sizes[0], sizes[1], sizes[2]), arguments)
 
     @cached_property
     def hash(self) -> str:
@@ -136,13 +199,16 @@ class CompiledKernel:
                     f"  expected: {own}\n  got:      {given}\n"
                     f"  remedy:   launch the jit function {self.name} itself"
                 )
-        if request.spec.aliased and not self.spec.aliased:
-            raise LaunchError(
-                f"kernel {self.name}: it was compiled for arrays that do not overlap\n"
-                "  expected: arrays that are apart\n"
-                f"  got:      two that overlap\n"
-                f"  remedy:   launch the jit function {self.name} itself"
-            )
+
+    def for_arrays_of(self, request: Request) -> CompiledKernel:
+        """The same kernel for a call's arrays, of which some may be one array or overlap.
+
+        That is no matter of types, and not for a caller to know: it is compiled when it is needed.
+        """
+        pairs = zip(self.spec.params, request.spec.params, strict=True)
+        params = tuple(_with_places(own, given) for own, given in pairs)
+        spec = replace(self.spec, params=params, aliased=request.spec.aliased)
+        return self if spec == self.spec else self.owner.compile_for(spec)
 
     def _launch(self, grid: object, *args: object) -> CompiledKernel:
         return self.owner.launch_compiled(self, grid, args)
@@ -166,6 +232,13 @@ def _written_names(spec: Specialization, code: LoadedKernel | Function) -> froze
     return frozenset(leaf.name for leaf, param in leaves if param.written)
 
 
+def _with_places(own: ParamSpec, given: ParamSpec) -> ParamSpec:
+    """`own`, the same array as an earlier argument where `given` is."""
+    pairs = zip(own.elements, given.elements, strict=True)
+    elements = tuple(_with_places(*pair) for pair in pairs)
+    return replace(own, elements=elements, same_as=given.same_as)
+
+
 def _fits(own: ParamSpec, given: ParamSpec) -> bool:
     """True when code for `own` is right for an argument described by `given`."""
     if own.elements or given.elements:
@@ -175,5 +248,5 @@ def _fits(own: ParamSpec, given: ParamSpec) -> bool:
     if own.is_constexpr:
         return own.identity == given.identity and given.is_constexpr
     wider = own.type == "i64" and given.type == "i32"
-    known = given.divisibility % own.divisibility == 0 and own.same_as == given.same_as
+    known = given.divisibility % own.divisibility == 0
     return known and (wider or own.type == given.type)

@@ -262,6 +262,7 @@ class JITFunction(KernelInterface):
         request = specialize(self.__name__, self.params, args, kernel.spec.options)
         kernel.check_fits(request)
         kernel.check_writable(request.arrays)
+        kernel = kernel.for_arrays_of(request)
         self._run(kernel, request, resolve_grid(self.__name__, grid, self._meta(args)))
         return kernel
 

@@ -22,12 +22,12 @@ from deuteron.backends.llvm.object_cache import write_atomically
 _LAUNCH_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Config:
     """One choice of meta-parameters (`kwargs`) and launch options.
 
     `pre_hook` is called with all arguments by name before each launch with this config.
-    `num_ctas`, `maxnreg` and `ir_override` concern GPUs.
+    `num_ctas`, `maxnreg` and `ir_override` concern GPUs.  Programs may add attributes of their own.
     """
 
     kwargs: dict[str, Any]

@@ -11,7 +11,7 @@ import deuteron as dn
 import deuteron.language as tl
 from deuteron.errors import CompilationError, LaunchError
 from deuteron.lang.target_info import GPUTarget
-from deuteron.runtime.ast_source import ASTSource, compile
+from deuteron.runtime.ast_source import ASTSource, compile, make_backend
 
 
 @dn.jit
@@ -98,3 +98,40 @@ def wrong_kernel():
 def test_errors_are_those_of_the_front_end():
     with pytest.raises(CompilationError, match="missing"):
         compile(ASTSource(wrong_kernel, {}))
+
+
+def test_overlapping_arrays_are_not_a_matter_of_types():
+    """A program reads the whole tile before it writes."""
+    kernel = compile(ASTSource(scale_kernel, SIGNATURE, {"BLOCK": 128}))
+    x = np.arange(100, dtype=np.float32)
+    kernel[(1,)](x, x[1:], 99, 2.0)
+    np.testing.assert_array_equal(x, [0, *(np.arange(99) * 2 + 1)])
+    same = np.arange(100, dtype=np.float32)
+    kernel[(1,)](same, same, 100, 2.0)
+    np.testing.assert_array_equal(same, np.arange(100) * 2 + 1)
+
+
+def test_launchers_that_others_generate():
+    """The call that torch's Inductor writes, with and without the constants, and hooks."""
+    kernel = compile(ASTSource(scale_kernel, SIGNATURE, {"BLOCK": 64}))
+    x = np.arange(100, dtype=np.float32)
+    seen: list[object] = []
+    for extra in ((), (64, 1)):
+        out = np.zeros_like(x)
+        arguments = (x, out, 100, 0.5, *extra)
+        told = kernel.launch_metadata((2, 1, 1), 0, *arguments)
+        fixed = (0, kernel.function, kernel.packed_metadata, told, seen.append, seen.append)
+        kernel.run(2, 1, 1, *fixed, *arguments)
+        np.testing.assert_array_equal(out, x / 2 + 1)
+        assert seen[-2:] == [told, told]
+    assert told.get()["name"] == "scale_kernel"
+    assert kernel.src.fn is scale_kernel
+    assert kernel.src.name == "scale_kernel"
+
+
+def test_compilers_by_target():
+    cpu, gpu = make_backend(GPUTarget("cpu", 0, 1)), make_backend(GPUTarget("cuda", 90, 32))
+    assert cpu.hash() != gpu.hash()
+    assert cpu.parse_options({"num_warps": 8, "extern_libs": {}}).num_warps == 8
+    with pytest.raises(LaunchError, match="no code for hip"):
+        make_backend(GPUTarget("hip", 0, 64))

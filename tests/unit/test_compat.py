@@ -73,6 +73,17 @@ def test_processes_that_a_script_starts_find_the_door_open(tmp_path: Path):
     assert result.stdout == "deuteron.compat.triton.language\n", result.stderr
 
 
+def test_processes_given_the_path_of_a_script_find_the_door_open(tmp_path: Path):
+    (tmp_path / "child.py").write_text("import triton.language as tl; print(tl.__name__)")
+    (tmp_path / "script.py").write_text(
+        "import os, subprocess, sys\n"
+        "environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}\n"
+        "subprocess.run([sys.executable, 'child.py'], check=True, env=environment)\n"
+    )
+    result = run("-m", "deuteron", "run", "script.py", cwd=tmp_path)
+    assert result.stdout == "deuteron.compat.triton.language\n", result.stderr
+
+
 def test_a_script_that_is_not_there(tmp_path: Path):
     result = run("-m", "deuteron", "run", "nothing.py", cwd=tmp_path)
     assert result.returncode == 2

@@ -371,6 +371,20 @@ def test_reduce_and_scan(ctx):
     finish(ctx)
 
 
+def test_combine_functions_may_make_tiles_that_nobody_reads(ctx):
+    """Library code asks such a tile for its dtype."""
+    x = tile(ctx, float32, 8)
+
+    @builtin
+    def ask(ctx: Context, a, b):
+        one = ctx.op("splat", a, shape=(1,))
+        assert arith.add(ctx, one, one).dtype == float32
+        return arith.add(ctx, a, b)
+
+    assert contract.reduce(ctx, x, 0, ask).type == Type(float32)
+    finish(ctx)
+
+
 def test_combine_functions_that_do_not_fit(ctx):
     x = tile(ctx, int32, 4)
 

@@ -9,6 +9,7 @@ from typing import cast as typing_cast
 from deuteron.dtypes import DType, bfloat16, float16, float32, float64, int8, int32, uint8
 from deuteron.ir.nodes import Block, For, If, Op, While
 from deuteron.ir.optable import OPS
+from deuteron.ir.unused import drop_unused
 from deuteron.lang.context import Context
 from deuteron.lang.semantic.casts import check_number_dtype, constant, to_tensor
 from deuteron.lang.semantic.lanes import Lanes
@@ -231,6 +232,7 @@ def _combine_block(ctx: Context, name: str, tensors: Sequence[Tensor], combine: 
     results = [to_tensor(ctx, item) for item in items]
     builder.loc = loc
     block = builder.close([r.handle for r in results])
+    drop_unused(block)
     if any(isinstance(node, (If, For, While)) for node in block.nodes):
         block = _without_branches(ctx, name, block)
     got = [r.handle.type for r in results]
