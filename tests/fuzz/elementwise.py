@@ -210,8 +210,9 @@ def extreme(a: Author) -> None:
 
 
 def clamp(a: Author) -> None:
+    """The bounds are float32, to which the narrower floats go."""
     x = a.tile(FLOATS)
-    dtype = T.float32 if x.dtype == T.bfloat16 else x.dtype
+    dtype = T.float64 if x.dtype == T.float64 else T.float32
     a.let(f"tl.clamp({x.name}, -8.0, 8.0)", dtype, x.shape, zero=True)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -101,3 +103,47 @@ def test_a_product_beyond_the_greatest_double_with_an_infinity():
             sums_of_products, np.array([1e200]), np.array([start]), np.zeros(1)
         ):
             np.testing.assert_array_equal(out, [want])
+
+
+def squares_and_more(x, out, N: tl.constexpr):
+    v = tl.load(x + tl.arange(0, N))
+    tl.store(out + tl.arange(0, N), tl.fma(v, v, v))
+
+
+def test_fma_of_narrow_floats_is_rounded_once():
+    """x² + x is no tie of bfloat16, but a float32 that rounds to one."""
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([9.31e12, 1.0, 3.0], dtype=torch.float64).to(torch.bfloat16)
+    x = torch.cat([x, torch.arange(1, 254).to(torch.bfloat16) * 2.0**40])
+    exact = [Fraction(v) ** 2 + Fraction(v) for v in x.double().tolist()]
+    for compiled in both_ways(squares_and_more):
+        out = torch.zeros_like(x)
+        compiled[(1,)](x, out, N=256)
+        for got, want in zip(out, exact, strict=True):
+            neighbours = torch.nextafter(got, got * 0), torch.nextafter(got, got * torch.inf)
+            error = abs(Fraction(float(got)) - want)
+            assert all(error <= abs(Fraction(float(n)) - want) for n in neighbours)
+
+
+# -- dots ---------------------------------------------------------------------------------------
+def batch_of_products(
+    x, y, out, B: tl.constexpr, M: tl.constexpr, K: tl.constexpr, N: tl.constexpr
+):
+    b, m = tl.arange(0, B)[:, None, None], tl.arange(0, M)
+    k, n = tl.arange(0, K), tl.arange(0, N)[None, None, :]
+    left = tl.load(x + b * M * K + m[None, :, None] * K + k[None, None, :])
+    right = tl.load(y + b * K * N + k[None, :, None] * N + n)
+    tl.store(out + b * M * N + m[None, :, None] * N + n, tl.dot(left, right))
+
+
+@pytest.mark.parametrize("sizes", [(2, 17, 1, 1), (4, 1, 1, 1), (8, 1, 4, 1), (2, 1, 1, 9)])
+def test_batches_of_matrices_that_are_one_row_or_column(sizes: tuple[int, int, int, int]):
+    """Chunks of an operand must not run along the batch."""
+    b, m, k, n = sizes
+    rng = np.random.default_rng(2)
+    x = rng.integers(-4, 5, b * m * k).astype(np.float16)
+    y = rng.integers(-4, 5, b * k * n).astype(np.float16)
+    want = x.reshape(b, m, k).astype(np.float32) @ y.reshape(b, k, n).astype(np.float32)
+    numbers = dict(zip("BMKN", sizes, strict=True))
+    for _, _, out in run_both(batch_of_products, x, y, np.zeros(b * m * n, np.float32), **numbers):
+        np.testing.assert_array_equal(out, want.ravel())

@@ -223,8 +223,11 @@ class Grouper:
         return axis
 
     def _packs_along(self, sink: Pack, axis: int) -> bool:
-        """Whether chunks along K of B hold whole packs."""
-        if sink.side == "a" or axis != len(sink.shape) - 2:
+        """Whether chunks stay within one matrix and, along K of B, hold whole packs."""
+        row = len(sink.shape) - 2
+        if axis < row:
+            return False
+        if sink.side == "a" or axis > row:
             return True
         lanes = _divisor(sink.shape[axis], self.p.target.lanes(32))
         return lanes > 1 and lanes % sink.plan.pack == 0

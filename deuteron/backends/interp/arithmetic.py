@@ -112,12 +112,12 @@ def negate(dtype: DType, a: Array) -> Array:
 
 
 def fused_multiply_add(dtype: DType, a: Array, b: Array, c: Array) -> Array:
-    """a × b + c with one rounding, to float32 for the narrower types (then to them)."""
+    """a × b + c with one rounding."""
     if dtype == float64:
         return np.asarray(_fma64(a, b, c))
     product = a.astype(np.float64) * b.astype(np.float64)  # exact: twice 24 bits
     total = _add_to_odd(product, c.astype(np.float64))
-    return round_to(np.asarray(total.astype(np.float32)), dtype).astype(held_dtype(dtype))
+    return round_to(total, dtype).astype(held_dtype(dtype))
 
 
 def _add_to_odd(a: Array, b: Array) -> Array:

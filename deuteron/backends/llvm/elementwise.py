@@ -186,9 +186,26 @@ def _fma(b: Builder, op: Op, args: Sequence[Val]) -> Val:
     dtype = _dtype(op)
     if dtype in (float32, float64):
         return b.fma(*args)
-    # In double the product is exact, so that one rounding is left.
-    wide = [convert(b, a, dtype, float64) for a in args]
-    return convert(b, b.fma(*wide), float64, dtype)
+    # In double the product is exact; the rounding to `dtype` is the only one that counts.
+    left, right, addend = (convert(b, a, dtype, float64) for a in args)
+    return convert(b, _add_to_odd(b, b.fmul(left, right), addend), float64, dtype)
+
+
+def _add_to_odd(b: Builder, x: Val, y: Val) -> Val:
+    """x + y of doubles, rounded to odd: one more rounding is then as if it were the only one.
+
+    Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008).
+    """
+    total = b.fadd(x, y)
+    of_y = b.fsub(total, x)
+    error = b.fadd(b.fsub(x, b.fsub(total, of_y)), b.fsub(y, of_y))  # Knuth's TwoSum
+    bits, tail = b.bitcast(total, "i64"), b.bitcast(error, "i64")
+    zero, one = b.const(0, bits.type), b.const(1, bits.type)
+    inward = b.icmp("slt", b.xor(bits, tail), zero)  # of unequal signs
+    inexact = b.fcmp("one", error, b.const(0.0, error.type))
+    even = b.icmp("eq", b.and_(bits, one), zero)
+    odd = b.select(inward, b.sub(bits, one), b.add(bits, one))
+    return b.bitcast(b.select(b.and_(inexact, even), odd, bits), "double")
 
 
 def _cast(b: Builder, op: Op, args: Sequence[Val]) -> Val:
