@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from deuteron.backends.cpu import prefetch
 from deuteron.backends.cpu.dot_plan import Compute, DotPlan, choose_block, plan_dot
 from deuteron.backends.cpu.target import CpuTarget, host_target, named_target
-from deuteron.backends.llvm.builder import I64, PTR, Builder, LType, Val
+from deuteron.backends.llvm.builder import I1, I64, PTR, Builder, LType, Val
 from deuteron.backends.llvm.compile import compile_object, host_machine, load_object
 from deuteron.dtypes import (
     DType,
@@ -350,10 +350,12 @@ def test_shares_of_prefetch_cover_the_tile(
 ) -> None:
     """Runs the addresses with a store in place of each prefetch."""
     byte = LType("i8")
-    monkeypatch.setattr(prefetch, "_prefetch", lambda b, p: b.store(b.const(1, byte), p, 1))
+    monkeypatch.setattr(prefetch, "_prefetch", lambda b, p, _: b.store(b.const(1, byte), p, 1))
     b, pitch = Builder(), row_bytes + 192
     tile = prefetch.PrefetchRows(Val("%tile", PTR), Val("%pitch", I64), rows, row_bytes)
     prefetch.emit_prefetch_share(b, tile, Val("%unit", I64), units)
+    unwanted = dataclasses.replace(tile, pointer=Val("null", PTR), wanted=Val("false", I1))
+    prefetch.emit_prefetch_share(b, unwanted, Val("%unit", I64), units)
     body = "\n".join([*b.code.lines, "  ret void"])
     text = f"define void @share(ptr %tile, i64 %pitch, i64 %unit) {{\nentry:\n{body}\n}}\n"
     address = load_object(compile_object(text, host_machine()).obj, ["share"])["share"]

@@ -315,8 +315,10 @@ class _Emitter:
         if not self.loops or dot not in self.loops[-1].body.nodes:
             return []
         ahead = next_tiles(self.plan, self.chunks, self.loops[-1], dot)
+        tiles: list[PrefetchRows] = []
         for pack in packs:
+            source = ahead.get(pack.value)
             kept = self.nests.kept.get((pack.value, pack.layout))
-            if kept is not None and pack.value in ahead:
-                ahead[pack.value] = kept.next_tile(self.b, pack, ahead[pack.value])
-        return list(ahead.values())
+            if source is not None:
+                tiles += [source] if kept is None else kept.next_tile(self.b, pack, source)
+        return tiles

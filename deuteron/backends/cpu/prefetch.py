@@ -11,16 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deuteron.backends.cpu.dot_plan import LINE_BYTES
+from deuteron.backends.cpu.loops import either
 from deuteron.backends.llvm.builder import I32, Builder, Val
 
-# llvm.prefetch: read, into the second-level cache (the first one is the dot's), data.
-_READ, _SECOND_LEVEL, _DATA = 0, 2, 1
+# llvm.prefetch: to read or to write; into the second-level cache, as the first one is the dot's.
+_READ, _WRITE, _SECOND_LEVEL, _DATA = 0, 1, 2, 1
 
 
 @dataclass(frozen=True, slots=True)
 class PrefetchRows:
     """A tile about to be read: `rows` rows of `row_bytes`, `pitch_bytes` (an i64) apart.
 
+    With `write` it is about to be written.  Where `wanted` (an i1) does not hold, it is left alone.
     Addresses need not be valid: prefetch never faults.
     """
 
@@ -28,10 +30,24 @@ class PrefetchRows:
     pitch_bytes: Val
     rows: int
     row_bytes: int
+    write: bool = False
+    wanted: Val | None = None
 
 
 def emit_prefetch_share(b: Builder, tile: PrefetchRows, unit: Val, units: int) -> None:
     """Emit share `unit` of `units` of a tile's lines; all shares together cover the tile."""
+    if tile.wanted is None:
+        _emit_share(b, tile, unit, units)
+        return
+
+    def share() -> list[Val]:
+        _emit_share(b, tile, unit, units)
+        return []
+
+    either(b, "fetch", tile.wanted, share, list[Val])
+
+
+def _emit_share(b: Builder, tile: PrefetchRows, unit: Val, units: int) -> None:
     lines = -(-tile.row_bytes // LINE_BYTES)
     # A piece is up to a row of consecutive lines; a unit takes one piece or some whole rows.
     piece = min(lines, -(-tile.rows * lines // units))
@@ -47,7 +63,7 @@ def emit_prefetch_share(b: Builder, tile: PrefetchRows, unit: Val, units: int) -
         start = b.gep("i8", tile.pointer, b.mul(row, tile.pitch_bytes))
         start = b.gep("i8", start, b.mul(column, b.const(piece * LINE_BYTES, column.type)))
         for line in range(piece):
-            _prefetch(b, b.gep("i8", start, line * LINE_BYTES))
+            _prefetch(b, b.gep("i8", start, line * LINE_BYTES), tile.write)
 
 
 def _scale(b: Builder, unit: Val, pieces: int, units: int) -> Val:
@@ -58,6 +74,6 @@ def _scale(b: Builder, unit: Val, pieces: int, units: int) -> Val:
     return b.binary("udiv", product, b.const(units, unit.type))
 
 
-def _prefetch(b: Builder, pointer: Val) -> None:
-    hints = [b.const(hint, I32) for hint in (_READ, _SECOND_LEVEL, _DATA)]
+def _prefetch(b: Builder, pointer: Val, write: bool) -> None:
+    hints = [b.const(hint, I32) for hint in (_WRITE if write else _READ, _SECOND_LEVEL, _DATA)]
     b.call(None, "llvm.prefetch.p0", [pointer, *hints])

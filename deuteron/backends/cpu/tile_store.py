@@ -87,18 +87,24 @@ class KeptTile:
     place: Val
     missing: Val
 
-    def next_tile(self, b: Builder, pack: Pack, source: PrefetchRows) -> PrefetchRows:
+    def next_tile(self, b: Builder, pack: Pack, source: PrefetchRows) -> list[PrefetchRows]:
         """What to prefetch for the loop's next turn, whose operand is loaded from `source`.
 
-        Where this tile was found, the next one was put behind it when both were packed.
+        Where this tile was found, the next one was put behind it when both were packed; else that
+        is where it will be put.
         """
         behind = b.gep("i8", self.place, pack.packed_bytes)
         pitch = b.const(pack.packed_bytes // source.rows, I64)
-        return replace(
+        read = replace(
             source,
             pointer=b.select(self.missing, source.pointer, behind),
             pitch_bytes=b.select(self.missing, source.pitch_bytes, pitch),
         )
+        row_bytes = pack.packed_bytes // source.rows
+        written = PrefetchRows(
+            behind, pitch, source.rows, row_bytes, write=True, wanted=self.missing
+        )
+        return [read, written]
 
 
 class TileStore:
