@@ -231,16 +231,25 @@ class Autotuner(KernelInterface):
 
     def _measure_all(self, configs: Sequence[Config], call: _Call) -> dict[Config, list[float]]:
         timings: dict[Config, list[float]] = {}
+        measured: dict[object, list[float]] = {}
         unusable: UserError | None = None
         for config in configs:
-            try:
-                timings[config] = self._measure(config, call)
-            except _UNUSABLE as error:
-                timings[config] = [math.inf] * len(QUANTILES)
-                unusable = unusable or error
+            code = self._code(config, call)
+            if code not in measured:
+                try:
+                    measured[code] = self._measure(config, call)
+                except _UNUSABLE as error:
+                    measured[code] = [math.inf] * len(QUANTILES)
+                    unusable = unusable or error
+            timings[config] = measured[code]
         if unusable is not None and all(math.isinf(times[0]) for times in timings.values()):
             raise unusable
         return timings
+
+    def _code(self, config: Config, call: _Call) -> object:
+        """Equal for configs that are the same program here, so that one of them tells of all."""
+        own_clock = self._do_bench is not None
+        return config if own_clock or _on_gpu(call) else config.on_cpu(self.arg_names)
 
     def _measure(self, config: Config, call: _Call) -> list[float]:
         """Quantiles (ms) of launches with one config."""
@@ -263,7 +272,7 @@ class Autotuner(KernelInterface):
             self.post_hook(arguments, exception=None)
 
         if self._do_bench is None:
-            device = "cuda" if any(map(lies_on_gpu, arguments.values())) else "cpu"
+            device = "cuda" if _on_gpu(call) else "cpu"
             times_ms = measure_ms(launch, self._warmup_ms, self._rep_ms, before, after, device)
             return list(map(float, np.quantile(times_ms, QUANTILES)))
 
@@ -316,9 +325,10 @@ def autotune(
     `prune_configs_by` may hold "early_config_prune" (configs, arguments, **kwargs → configs),
     "perf_model" (all arguments by name → expected time) and "top_k" (how many to measure, or a
     fraction as a float).  `warmup` and `rep` are milliseconds per config (25 and 100), unless
-    `do_bench(fn, quantiles=…)` measures.  `use_cuda_graph` has no meaning on a CPU.  With
-    `cache_results` the results are kept on disk by kernel source, machine, threads and key; left
-    out, DEUTERON_CACHE_AUTOTUNING decides.
+    `do_bench(fn, quantiles=…)` measures.  On a CPU configs that differ by launch options alone are
+    one program, of which one is measured unless `do_bench` is given; `use_cuda_graph` has no
+    meaning there.  With `cache_results` the results are kept on disk by kernel source, machine,
+    threads and key; left out, DEUTERON_CACHE_AUTOTUNING decides.
     DEUTERON_PRINT_AUTOTUNING prints each winner.
 
         @autotune([Config({"BLOCK": 1024}), Config({"BLOCK": 4096})], key=["n"])
@@ -383,6 +393,10 @@ def heuristics(values: Mapping[str, Callable[..., Any]]) -> Callable[[Kernel], H
         return Heuristics(fn, fn.arg_names, values)
 
     return decorate
+
+
+def _on_gpu(call: _Call) -> bool:
+    return any(lies_on_gpu(value) for value in (*call.named.values(), *call.kwargs.values()))
 
 
 def _copy(array: Any) -> Any:

@@ -23,41 +23,24 @@ class DescriptorKind:
     padding: str
 
 
-@dataclass(frozen=True, slots=True, init=False, eq=False)
+@dataclass(slots=True, eq=False)
 class TensorDescriptor:
     """An argument for kernels that read and write an array by blocks.
 
     `base` is an array (NumPy, torch); `shape` and `strides` count its elements, the last stride is
     1; `padding`, "zero" or "nan", is what elements outside of it read as.  Raises LaunchError when
-    these do not fit together.
+    these do not fit together.  Fields may be set later, as hooks of tuned kernels set the shape of
+    blocks; a launch takes them as they are then.
     """
 
     base: Any
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    block_shape: tuple[int, ...]
-    padding: str
-    round_f32_to_tf32: bool
+    shape: Sequence[int]
+    strides: Sequence[int]
+    block_shape: Sequence[int]
+    padding: str = "zero"
+    round_f32_to_tf32: bool = False
 
-    def __init__(
-        self,
-        base: Any,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        block_shape: Sequence[int],
-        padding: str = "zero",
-        round_f32_to_tf32: bool = False,
-    ) -> None:
-        fields = {
-            "base": base,
-            "shape": tuple(shape),
-            "strides": tuple(strides),
-            "block_shape": tuple(block_shape),
-            "padding": padding,
-            "round_f32_to_tf32": round_f32_to_tf32,
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+    def __post_init__(self) -> None:
         self._check()
 
     def _check(self) -> None:
@@ -79,7 +62,11 @@ class TensorDescriptor:
 
     @classmethod
     def from_tensor(
-        cls, tensor: Any, block_shape: Sequence[int], padding: str = "zero"
+        cls,
+        tensor: Any,
+        block_shape: Sequence[int],
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
     ) -> TensorDescriptor:
         """The descriptor of a whole array."""
         array = describe_array(tensor, "TensorDescriptor")
@@ -89,12 +76,13 @@ class TensorDescriptor:
         owner = tensor.base if isinstance(tensor, TensorWrapper) else tensor
         is_torch = hasattr(owner, "stride")
         steps: Sequence[int] = owner.stride() if is_torch else _element_strides(owner)
-        return cls(tensor, tuple(tensor.shape), steps, block_shape, padding)
+        return cls(tensor, tuple(tensor.shape), steps, block_shape, padding, round_f32_to_tf32)
 
     @property
     def kind(self) -> DescriptorKind:
-        """What a kernel is compiled for."""
-        return DescriptorKind(self.block_shape, self.padding)
+        """What a kernel is compiled for; raises LaunchError for fields that do not fit together."""
+        self._check()
+        return DescriptorKind(tuple(self.block_shape), self.padding)
 
 
 def _element_strides(array: Any) -> tuple[int, ...]:

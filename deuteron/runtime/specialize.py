@@ -165,13 +165,14 @@ class _Describer:
 
     def _descriptor(self, param: KernelParam, name: str, value: TensorDescriptor) -> ParamSpec:
         """A pointer, the sizes, the strides; the last of these is 1 for every descriptor."""
+        kind = value.kind
         pointer = self._array(param, f"{name}.base", value.base)
         sizes = [self._size(f"{name}.shape[{i}]", int32, n) for i, n in enumerate(value.shape)]
         steps = [
             self._size(f"{name}.strides[{i}]", int64, n) for i, n in enumerate(value.strides[:-1])
         ]
         last = self._constant(f"{name}.strides[{len(steps)}]", 1)
-        return ParamSpec(name, TUPLE, 1, (pointer, *sizes, *steps, last), value.kind, value.kind)
+        return ParamSpec(name, TUPLE, 1, (pointer, *sizes, *steps, last), kind, kind)
 
     def _size(self, name: str, dtype: DType, value: int) -> ParamSpec:
         if not _fits(value, dtype):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,14 @@ class Config:
         """Everything this config adds to a launch."""
         options = {name: getattr(self, name) for name in _LAUNCH_OPTIONS}
         return {**self.kwargs, **{k: v for k, v in options.items() if v is not None}}
+
+    def on_cpu(self, parameters: Container[str]) -> tuple[object, ...]:
+        """What a CPU's code depends on, for a kernel with these parameters.
+
+        Launch options are nothing to it, unless a parameter has their name.
+        """
+        options = {name: getattr(self, name) for name in _LAUNCH_OPTIONS if name in parameters}
+        return (*self.kwargs.items(), *options.items(), self.pre_hook)
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {value}" for name, value in self.all_kwargs().items())

@@ -247,6 +247,23 @@ def test_the_block_shape_belongs_to_the_key():
         np.testing.assert_array_equal(out[:block], want)
 
 
+def test_a_hook_may_set_the_block_shape():
+    def copy(x, out, B: tl.constexpr):
+        out.store([tl.program_id(0) * B], x.load([tl.program_id(0) * B]))
+
+    compiled = JITFunction(copy, PythonFrontend())
+    x, out = floats(50), np.zeros(50, np.float32)
+    source, target = (dn.TensorDescriptor.from_tensor(a, [1]) for a in (x, out))
+    for block in (16, 64):
+        out[:] = 0
+        source.block_shape = target.block_shape = [block]
+        compiled[(4,)](source, target, B=block)
+        np.testing.assert_array_equal(out, x)
+    source.block_shape = [16, 16]
+    with pytest.raises(dn.LaunchError, match="one length"):
+        compiled[(4,)](source, target, B=16)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -160,6 +160,28 @@ def test_the_default_clock_counts_the_kernel_only():
     assert all(times[0] > 0 for times in tuner.configs_timings.values())
 
 
+def test_on_a_cpu_launch_options_make_no_other_program():
+    kernel = FakeKernel()
+    configs = [
+        Config({"BLOCK": block}, num_warps=warps, num_stages=stages)
+        for block in (16, 32)
+        for warps in (4, 8)
+        for stages in (2, 3)
+    ]
+    tuner = autotune(configs, ["n"], warmup=0, rep=0)(kernel)
+    tuner[(1,)](floats(), None, 4)
+    assert (len(kernel.launches), len(tuner.configs_timings)) == (2 * 2 + 1, 8)
+    assert tuner.best_config in (configs[0], configs[4])
+
+
+def test_a_launch_option_that_is_a_parameter_too_makes_another_program():
+    kernel = FakeKernel()
+    kernel.arg_names.append("num_warps")
+    configs = [Config({"BLOCK": 16}, num_warps=warps) for warps in (4, 8)]
+    autotune(configs, ["n"], warmup=0, rep=0)(kernel)[(1,)](floats(), None, 4)
+    assert len(kernel.launches) == 2 * 2 + 1
+
+
 def test_a_clock_may_return_a_number():
     kernel = FakeKernel()
 
