@@ -70,7 +70,9 @@ class Autotuner(KernelInterface):
     """A kernel that measures its configs and launches the fastest; made by `autotune`.
 
     `best_config` is that of the last launch, `configs_timings` the quantiles (ms) of the last
-    tuning, `cache` the best config by key.
+    tuning, `cache` the best config by key: the values of the key arguments, then the dtype of every
+    array as a string.  Parameters and attributes have Triton's names and order, for programs that
+    derive tuners of their own.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Autotuner(KernelInterface):
         prune_configs_by: Mapping[str, Any] | None = None,
         warmup: float | None = None,
         rep: float | None = None,
+        use_cuda_graph: bool = False,
         do_bench: Callable[..., Any] | None = None,
         cache_results: bool | None = None,
     ) -> None:
@@ -100,15 +103,21 @@ class Autotuner(KernelInterface):
         self.bench_time = 0.0
         self.base_fn = unwrapped(fn)
         self.__name__ = str(getattr(self.base_fn, "__name__", "kernel"))
-        self._zeroed = list(reset_to_zero or ())
-        self._restored = list(restore_value or ())
+        self.reset_to_zero = list(reset_to_zero or ())
+        self.restore_value = list(restore_value or ())
         self._saved: dict[str, Any] = {}
+        self.user_defined_pre_hook = pre_hook is not None
+        self.user_defined_post_hook = post_hook is not None
         self.pre_hook = pre_hook or self._prepare
         self.post_hook = post_hook or self._restore
         self._warmup_ms = 25.0 if warmup is None else warmup
         self._rep_ms = 100.0 if rep is None else rep
         self._do_bench = do_bench
-        self._prune = _checked_prune_options(prune_configs_by or {})
+        self.use_cuda_graph = use_cuda_graph
+        prune = _checked_prune_options(prune_configs_by or {})
+        self.early_config_prune: Callable[..., Any] | None = prune.get("early_config_prune")
+        self.perf_model: Callable[..., Any] | None = prune.get("perf_model")
+        self.configs_top_k: int | float = prune.get("top_k", 1.0)
         # Tuning in two threads at once would disturb both measurements and mix saved arrays.
         self._tuning = threading.RLock()
 
@@ -164,20 +173,20 @@ class Autotuner(KernelInterface):
         everything = {**call.named, **call.kwargs}
         given = {name: value for name, value in everything.items() if name in self.arg_names}
         values = [given[name] for name in self.keys if name in given]
-        return (*values, *(value.dtype for value in given.values() if hasattr(value, "dtype")))
+        return (*values, *(str(value.dtype) for value in given.values() if hasattr(value, "dtype")))
 
     def _pruned(self, call: _Call) -> list[Config]:
         """The configs worth measuring for a call."""
         configs = self.configs
-        if early := self._prune.get("early_config_prune"):
+        if early := self.early_config_prune:
             configs = list(early(configs, call.named, **call.kwargs))
             if not configs:
                 raise AutotunerError(
                     "No valid autotuner configs after pruning. `early_config_prune` should return "
                     "at least one config."
                 )
-        if model := self._prune.get("perf_model"):
-            top_k: int | float = self._prune.get("top_k", 1.0)
+        if model := self.perf_model:
+            top_k = self.configs_top_k
             count = max(1, int(len(self.configs) * top_k)) if isinstance(top_k, float) else top_k
             if len(configs) > count:
                 cost = {config: model(**call.arguments(config)) for config in configs}
@@ -286,11 +295,11 @@ class Autotuner(KernelInterface):
 
     # -- hooks ------------------------------------------------------------------------------
     def _prepare(self, arguments: Mapping[str, Any], reset_only: bool = False) -> None:
-        for name in self._zeroed:
+        for name in self.reset_to_zero:
             if arguments[name] is not None:
                 arguments[name][...] = 0
         if not reset_only:
-            arrays = {name: arguments[name] for name in self._restored}
+            arrays = {name: arguments[name] for name in self.restore_value}
             self._saved = {n: _copy(array) for n, array in arrays.items() if array is not None}
 
     def _restore(self, arguments: Mapping[str, Any], exception: Exception | None) -> None:
@@ -349,6 +358,7 @@ def autotune(
             prune_configs_by=prune_configs_by,
             warmup=warmup,
             rep=rep,
+            use_cuda_graph=use_cuda_graph,
             do_bench=do_bench,
             cache_results=cache_results,
         )

@@ -179,6 +179,31 @@ def test_computed_operands(turns: int) -> None:
 
 
 @dn.jit
+def row_scaled_kernel(x_ptr, w_ptr, out_ptr, scale_ptr, rows_ptr, INDIRECT: tl.constexpr):
+    """Programs whose tiles differ by a row that was loaded before the loop."""
+    pid = tl.program_id(0)
+    i = tl.arange(0, 32)
+    square = i[:, None] * 32 + i[None, :]
+    row = tl.load(rows_ptr + pid * 32 + i) if INDIRECT else pid * 32 + i
+    scale = tl.load(scale_ptr + row)
+    acc = tl.zeros((32, 32), dtype=tl.float32)
+    for k in range(3):
+        x = tl.load(x_ptr + k * 1024 + square) * scale[None, :]
+        acc = tl.dot(tl.load(w_ptr + k * 1024 + square), x, acc)
+    tl.store(out_ptr + pid * 1024 + square, acc)
+
+
+@pytest.mark.usefixtures("threads", "store_bytes")
+@pytest.mark.parametrize("indirect", [False, True])
+def test_operands_with_a_part_from_before_the_loop(indirect: bool) -> None:
+    x, w = floats(3, 32, 32), floats(3, 32, 32, seed=1)
+    out, scale = np.ones((6, 32, 32), np.float32), floats(6, 32, seed=2)
+    rows = np.random.default_rng(3).permutation(6 * 32).astype(np.int32)
+    assert keeps_tiles(row_scaled_kernel, x, w, out, scale, rows, INDIRECT=indirect)
+    assert_same(row_scaled_kernel, (6,), x, w, out, scale, rows, INDIRECT=indirect)
+
+
+@dn.jit
 def repeated_kernel(x_ptr, w_ptr, out_ptr, TURNS: tl.constexpr):
     """out = x @ w, again and again: in place when out is x."""
     i = tl.arange(0, 32)

@@ -182,6 +182,40 @@ def test_a_launch_option_that_is_a_parameter_too_makes_another_program():
     assert len(kernel.launches) == 2 * 2 + 1
 
 
+class Remembering(Autotuner):
+    """As libraries derive tuners: by position, with hooks of its own, filling the cache itself."""
+
+    def __init__(self, fn: Any, arg_names: Any, configs: Any, key: Any, reset: Any, restore: Any):
+        super().__init__(
+            fn, arg_names, configs, key, reset, restore,
+            pre_hook=None, post_hook=None, prune_configs_by=None, warmup=None, rep=None,
+            use_cuda_graph=False, do_bench=None, cache_results=False,
+        )  # fmt: skip
+        assert not any((self.user_defined_pre_hook, self.user_defined_post_hook))
+        assert (self.reset_to_zero, self.restore_value) == (["out"], [])
+        self.zeroed = 0
+        self.pre_hook = self._count
+
+    def _count(self, arguments: Any, reset_only: bool = False) -> None:
+        self.zeroed += 1
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        key = [args[self.arg_names.index(name)] for name in self.keys]
+        types = [str(arg.dtype) for arg in args if hasattr(arg, "dtype")]
+        if args[2] == 7:
+            self.cache[*key, *types] = self.configs[2]
+        return super().run(*args, **kwargs)
+
+
+def test_tuners_may_be_derived():
+    kernel = FakeKernel()
+    tuner = Remembering(kernel, kernel.arg_names, CONFIGS, ["n"], ["out"], None)
+    tuner[(1,)](floats(), None, 7)
+    assert (tuner.best_config, tuner.zeroed, len(kernel.launches)) == (CONFIGS[2], 0, 1)
+    tuner[(1,)](floats(), None, 4)
+    assert tuner.zeroed > len(CONFIGS)
+
+
 def test_a_clock_may_return_a_number():
     kernel = FakeKernel()
 

@@ -345,6 +345,7 @@ def test_downcast_rounding(ctx):
     x = tile(ctx, float32, 4)
     assert casts.cast(ctx, x, dt.float16, "rtz").handle.op.attrs["rounding"] == "rtz"
     assert "rounding" not in casts.cast(ctx, x, dt.float16, "rtne").handle.op.attrs
+    assert casts.cast(ctx, x, float32, "rtne") is x
     with pytest.raises(CompilationError, match="only for casts to a narrower float"):
         casts.cast(ctx, x, dt.float64, "rtz")
     with pytest.raises(CompilationError, match="unknown fp_downcast_rounding"):

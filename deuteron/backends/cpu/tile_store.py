@@ -12,7 +12,7 @@ Two arguments may still be one array (ADR 0007): then the kernel does without th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -45,14 +45,28 @@ def keys_of(plan: Plan, pack: Pack) -> tuple[Value, ...]:
     in_loop = op is not None and plan.depth[plan.block_of[op]] > 0
     if not in_loop or not plan.demand.is_virtual(pack.value) or not _is_worth_keeping(pack):
         return ()
-    tiles = [source for source in plan.demand.sources(pack.value) if source.type.shape]
-    if not all(t.op and t.op.name == "load" and plan.is_steady(t.op) for t in tiles):
-        return ()
     scalars: dict[Value, None] = {}
-    for part in plan.demand.virtual_parts(pack.value):
-        if part.type.shape and part.op is not None:
-            scalars.update(dict.fromkeys(o for o in part.op.operands if not o.type.shape))
+    for tile in _tiles(plan, pack.value):
+        op = tile.op
+        is_load = op is not None and op.name == "load"
+        if op is None or not (plan.is_steady(op) if is_load else plan.demand.is_virtual(tile)):
+            return ()
+        scalars.update(dict.fromkeys(o for o in op.operands if not o.type.shape))
     return tuple(value for value in scalars if _varies(plan, value))
+
+
+def _tiles(plan: Plan, value: Value) -> Iterator[Value]:
+    """A tile and all tiles it is computed from, each once: loads that were kept before it, too."""
+    seen: set[Value] = set()
+    stack = [value]
+    while stack:
+        tile = stack.pop()
+        if tile in seen or not tile.type.shape:
+            continue
+        seen.add(tile)
+        yield tile
+        if tile.op is not None:
+            stack.extend(tile.op.operands)
 
 
 def _is_worth_keeping(pack: Pack) -> bool:
@@ -169,10 +183,10 @@ class TileStore:
 
     def _rivals(self) -> set[tuple[Value, Value]]:
         """The arrays that kept tiles come from, each with every array that is written."""
-        roots, demand = self.plan.roots, self.plan.demand
-        sources = (source for pack in self._sites for source in demand.sources(pack.value))
-        loads = [source.op for source in sources if source.op and source.op.name == "load"]
-        read = {roots.of(load.operands[0]) for load in loads if load.result.type.shape}
+        roots = self.plan.roots
+        tiles = (tile for pack in self._sites for tile in _tiles(self.plan, pack.value))
+        loads = [tile.op for tile in tiles if tile.op and tile.op.name == "load"]
+        read = {roots.of(load.operands[0]) for load in loads}
         written = {roots.of(write.operands[0]) for write in self.plan.writes}
         return {(r, w) for r in read for w in written if r is not None and w is not None}
 

@@ -135,9 +135,9 @@ def cast(ctx: Context, x: Tensor, to: Element, rounding: object = None) -> Tenso
     nearest, ties to even.  Pointers convert to int64 and back, and to other pointers.
     """
     source = x.dtype
-    attrs = _rounding_attrs(ctx, source, to, rounding)
     if source == to:
         return x
+    attrs = _rounding_attrs(ctx, source, to, rounding)
     if isinstance(source, Pointer) or isinstance(to, Pointer):
         return _cast_pointer(ctx, x, to)
     mixes_fp8 = (source.is_fp8() and to.is_int()) or (source.is_int() and to.is_fp8())

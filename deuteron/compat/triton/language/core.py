@@ -6,6 +6,9 @@ from typing import Any
 
 import deuteron.language
 from deuteron.compat import absent
+from deuteron.language import constexpr
+
+CONSTEXPR_0 = constexpr(0)
 
 
 def __getattr__(name: str) -> Any:
