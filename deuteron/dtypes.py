@@ -76,6 +76,11 @@ class DType(metaclass=_ByName):
         return self.mantissa_bits
 
     @property
+    def exponent_bias(self) -> int:
+        """What a float's exponent is stored plus, under Triton's name; 0 for integers."""
+        return _EXPONENT_BIAS.get(self.short, 0)
+
+    @property
     def itemsize(self) -> int:
         """Width in memory, in bytes."""
         return self.storage_bytes
@@ -125,6 +130,11 @@ class DType(metaclass=_ByName):
         """Itself: `x.type.scalar` is the dtype of tiles and scalars alike."""
         return self
 
+
+_EXPONENT_BIAS = {
+    "fp8e4b15": 15, "fp8e4nv": 7, "fp8e4b8": 8, "fp8e5": 15, "fp8e5b16": 16, "fp16": 15,
+    "bf16": 127, "fp32": 127, "fp64": 1023,
+}  # fmt: skip
 
 int1 = DType("int1", "i1", Kind.BOOL, 1)
 int8 = DType("int8", "i8", Kind.SIGNED, 8)

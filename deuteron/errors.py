@@ -126,7 +126,8 @@ class CompilationError(UserError):
     """A mistake in a kernel's source.
 
     The message reads: place, excerpt with caret, what is wrong, expected and got, remedy, and for
-    an error inside a called jit function the chain of calls.
+    an error inside a called jit function the chain of calls.  `cause` is the ValueError that code
+    written for Triton looks for in `__cause__`, in its words.
     """
 
     def __init__(
@@ -137,8 +138,11 @@ class CompilationError(UserError):
         expected: str = "",
         got: str = "",
         remedy: str = "",
+        cause: str = "",
     ) -> None:
         self.error_message = message
+        if cause:
+            self.__cause__ = ValueError(cause)
         self.loc = loc
         self.expected = expected
         self.got = got

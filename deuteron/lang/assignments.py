@@ -148,14 +148,6 @@ def _no_target(w: Walker, target: ast.expr) -> Exception:
 
 
 # -- statements that stand alone ---------------------------------------------------------------
-@statement(ast.Expr)
-def visit_expression(w: Walker, node: ast.Expr) -> object:
-    """An expression for its effect, such as a call of tl.store."""
-    if not isinstance(node.value, ast.Constant):  # a docstring, or `...`
-        w.expr(node.value)
-    return FALLS
-
-
 @statement(ast.Pass)
 def visit_pass(w: Walker, node: ast.Pass) -> object:
     """Nothing."""

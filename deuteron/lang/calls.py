@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial, update_wrapper
 from types import BuiltinMethodType, MethodType, ModuleType
 from typing import Any, cast
 
@@ -35,7 +36,7 @@ from deuteron.lang.values import (
     unwrap,
     wrap,
 )
-from deuteron.lang.walker import FALLS, Walker, expression
+from deuteron.lang.walker import FALLS, Walker, expression, statement
 from deuteron.runtime.jit import JITFunction
 
 MAX_DEPTH = 32
@@ -45,7 +46,11 @@ MAX_DEPTH = 32
 @expression(ast.Call)
 def visit_call(w: Walker, node: ast.Call) -> object:
     """`function(*args, **kwargs)`."""
-    function = w.expr(node.func)
+    return call(w, node, w.expr(node.func))
+
+
+def call(w: Walker, node: ast.Call, function: object) -> object:
+    """What a call of `function` gives, which is the value of `node.func`."""
     args = _positional(w, node)
     kwargs: dict[str, object] = {}
     for keyword in node.keywords:
@@ -69,6 +74,35 @@ def visit_call(w: Walker, node: ast.Call) -> object:
         if name is None:
             raise
         raise _demotion_error(w, name, error) from None
+
+
+@statement(ast.Expr)
+def visit_expression(w: Walker, node: ast.Expr) -> object:
+    """An expression for its effect, such as a call of tl.store."""
+    if isinstance(node.value, ast.Call):
+        function = w.expr(node.value.func)
+        _check_use(w, node.value, function)
+        call(w, node.value, function)
+    elif not isinstance(node.value, ast.Constant):  # a docstring, or `...`
+        w.expr(node.value)
+    return FALLS
+
+
+def _check_use(w: Walker, node: ast.Call, function: object) -> None:
+    """Raise when the result of a function marked by `must_use_result` is dropped."""
+    target = unwrap(function)
+    marked = target.function if isinstance(target, BoundMethod) else target
+    reason = getattr(marked, "must_use_result", None)
+    if reason:
+        why = f". {reason}" if isinstance(reason, str) else ""
+        name = ast.unparse(node.func)
+        raise w.error(
+            node,
+            f"The result of {name} is not being used{why}",
+            expected=f"`x = {name}(...)`, or an operand of something else",
+            got="a statement of its own",
+            remedy="use the result, or take the call out",
+        )
 
 
 def _positional(w: Walker, node: ast.Call) -> list[object]:
@@ -95,7 +129,9 @@ def _call(
 ) -> object:
     target = unwrap(function)
     if isinstance(target, BoundMethod) and _is_constexpr_function(target.function):
-        return _call_python(w, node, target.function, [target.receiver, *args], kwargs)
+        # Its own aggregate may hold tensors, which the method may hand on but not look into.
+        method = update_wrapper(partial(target.function, unwrap(target.receiver)), target.function)
+        return _call_python(w, node, method, args, kwargs)
     if isinstance(target, (BoundMethod, JITFunction)) or is_builtin(target):
         return w.ctx.call(target, args, kwargs)
     if isinstance(target, DType) and len(args) == 1 and not kwargs:

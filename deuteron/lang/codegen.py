@@ -67,11 +67,23 @@ def lower_kernel(
     scope = _bind(source, arguments, iter(used))
     walker = Walker(ctx, kernel, source, scope, caller=None)
     walker.at(source.tree)
+    _check_specialization(ctx, kernel)
     inliner.enter(source, scope)
     _run(walker)
     walker.at(source.tree)
     param_attrs = [leaf.attrs for leaf in flat]
     return builder.function(source.name, builder.close(), param_attrs, attrs)
+
+
+def _check_specialization(ctx: Context, kernel: JITFunction) -> None:
+    for param in kernel.params:
+        if param.is_constexpr and param.do_not_specialize:
+            raise ctx.error(
+                f"{param.name} marked as constexpr and listed in do_not_specialize",
+                expected="one of both",
+                got=f"`{param.name}: tl.constexpr` and do_not_specialize of it",
+                remedy="take it out of do_not_specialize, or its annotation away",
+            )
 
 
 def _run(walker: Walker) -> None:

@@ -65,10 +65,12 @@ class Context:
         return self.builder.loc
 
     def error(
-        self, message: str, *, expected: str = "", got: str = "", remedy: str = ""
+        self, message: str, *, expected: str = "", got: str = "", remedy: str = "", cause: str = ""
     ) -> CompilationError:
-        """A located error, to be raised by the caller."""
-        return CompilationError(message, self.loc, expected=expected, got=got, remedy=remedy)
+        """A located error, to be raised by the caller; `cause` is what Triton says of it."""
+        return CompilationError(
+            message, self.loc, expected=expected, got=got, remedy=remedy, cause=cause
+        )
 
     def beyond_triton(self, what: str, remedy: str) -> None:
         """Note that a kernel uses something of this language only.  Raises in strict kernels."""

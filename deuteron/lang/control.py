@@ -19,6 +19,7 @@ from deuteron.ir.nodes import Block
 from deuteron.lang import loops, operators
 from deuteron.lang.merge import MismatchError, common_form, fill, pour
 from deuteron.lang.scope import MISSING, Lost, Scope
+from deuteron.lang.semantic.shape import reshape
 from deuteron.lang.values import Tensor, constexpr, describe, unwrap
 from deuteron.lang.walker import FALLS, Walker, expression, statement
 
@@ -59,15 +60,15 @@ def condition(w: Walker, node: ast.expr) -> bool | Tensor:
     if isinstance(value, loops.condition):
         value = value.value
     if isinstance(value, Tensor):
-        if value.shape:
+        if value.numel != 1:
             raise w.error(
                 node,
                 "a condition must be one value, not a tile",
-                expected="a scalar",
+                expected="a scalar, or a tile of one element",
                 got=describe(value),
                 remedy="choose by element with tl.where, or reduce the tile first: tl.max(x)",
             )
-        return operators.truth(w.ctx, value)
+        return operators.truth(w.ctx, reshape(w.ctx, value, ()) if value.shape else value)
     plain = unwrap(value)
     if callable(plain) or isinstance(plain, ModuleType):
         raise w.error(

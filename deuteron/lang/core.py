@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import builtins
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from deuteron.dtypes import DType
+from deuteron.dtypes import DType, int1
 from deuteron.lang.context import Context, builtin
 from deuteron.lang.semantic import arith, casts, contract, debug, indexing, lanes, shape
 from deuteron.lang.values import Operand, Scalar, Tensor, describe, tensor_member
@@ -266,7 +267,18 @@ def where(ctx: Context, condition: Operand, x: Operand, y: Operand) -> Tensor:
     """x where `condition` holds, y elsewhere; all three broadcast together.
 
     Both sides are computed everywhere: keep lanes out of memory by the mask of `load` and `store`.
+    A condition that is no int1 holds where it differs from zero, with a UserWarning.
     """
+    if isinstance(condition, Tensor) and not condition.is_pointer and condition.dtype != int1:
+        loc = ctx.loc
+        warnings.warn_explicit(
+            f"`where` got a condition of {condition.dtype}\n"
+            f"  expected: int1\n  got:      {describe(condition)}\n"
+            "  remedy:   compare it with something, as in `condition != 0`",
+            UserWarning,
+            loc.file,
+            loc.line,
+        )
     return arith.where(ctx, condition, x, y)
 
 

@@ -31,6 +31,7 @@ from deuteron.runtime.jit import JITFunction
 from deuteron.runtime.protocols import Change
 
 Home = dict[str, Any] | CellType
+_CONSTANTS = (bool, int, float, str, DType, Pointer, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class _Finder:
         self.digest = hashlib.sha256()
         self.captures: list[Capture] = []
         self.visited: set[JITFunction] = set()
+        self.read: set[FunctionType] = set()
 
     def visit(self, kernel: JITFunction) -> None:
         if kernel in self.visited:
@@ -123,6 +125,7 @@ class _Finder:
         elif isinstance(plain, ConstexprFunction):
             function = cast(ConstexprFunction[Any, Any], plain)
             self.note("function", name, _text(function))
+            self.python(function.fn)
         elif is_aggregate(plain):
             self.aggregate(name, plain)
         elif isinstance(plain, type) or is_builtin(plain):
@@ -131,6 +134,20 @@ class _Finder:
             self.note("name", name, named.__module__, named.__qualname__, fields)
         else:
             self.note("constant", name, type(plain).__name__, repr(plain))
+
+    def python(self, function: FunctionType) -> None:
+        """What a function that runs while a kernel is compiled reads: constants, functions."""
+        code = getattr(function, "__code__", None)
+        if code is None or function in self.read or _is_ours(function.__module__):
+            return
+        self.read.add(function)
+        for name in sorted(set(_code_names(code))):
+            value: Any = unwrap(_read(_home(function, name), name))
+            if isinstance(value, FunctionType):
+                self.note("python", name, _source_text(value))
+                self.python(value)
+            elif isinstance(value, (ConstexprFunction, *_CONSTANTS)):
+                self.value(name, cast(object, value))
 
     def aggregate(self, name: str, kind: type[Aggregate]) -> None:
         """A class of aggregates: its fields, and whatever its methods depend on."""
@@ -228,5 +245,4 @@ def _same_constant(left: object, right: object) -> bool:
     """Equal numbers, strings or dtypes, even when they are not the same object."""
     if isinstance(left, constexpr) and isinstance(right, constexpr):
         left, right = left.value, right.value
-    kinds = (bool, int, float, str, DType, Pointer, type(None))
-    return type(left) is type(right) and isinstance(left, kinds) and left == right
+    return type(left) is type(right) and isinstance(left, _CONSTANTS) and left == right

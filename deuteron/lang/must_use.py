@@ -1,4 +1,7 @@
-"""Functions whose results are not to be thrown away."""
+"""Functions whose results are not to be thrown away.
+
+The mark is looked at where a call stands as a statement: `calls.visit_expression`.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from deuteron.lang.core import to_tensor, where, zeros_like
 from deuteron.lang.jit import jit
 from deuteron.lang.loops import static_range
 from deuteron.lang.math import cos, log, maximum, sin, sqrt, umulhi
-from deuteron.lang.values import constexpr, describe
+from deuteron.lang.semantic import casts
+from deuteron.lang.values import Operand, Tensor, constexpr, describe
 
 N_ROUNDS_DEFAULT: constexpr = constexpr(10)
 
@@ -59,6 +60,19 @@ def _word_dtypes(ctx: Context, dtype: DType) -> tuple[DType, DType]:
 
 
 @builtin
+def _seed(ctx: Context, seed: Operand) -> Tensor:
+    value = casts.to_tensor(ctx, seed)
+    if value.is_pointer or not value.number.is_int():
+        raise ctx.error(
+            "the seed of random numbers is not an integer",
+            expected="an integer of up to 64 bits",
+            got=describe(seed),
+            remedy="load it first, with tl.load" if value.is_pointer else "cast it: int(seed)",
+        )
+    return value
+
+
+@builtin
 def _scale(ctx: Context, dtype: DType) -> float:
     return _SCALE[dtype]
 
@@ -79,7 +93,7 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: constexpr = N_ROUNDS_DEFAULT):
 @jit
 def philox(seed, c0, c1, c2, c3, n_rounds: constexpr = N_ROUNDS_DEFAULT):
     """Philox on the counter (c0, c1, c2, c3), all of 32 or all of 64 bits, under a 64-bit seed."""
-    seed = to_tensor(seed).to(uint64)
+    seed = _seed(seed).to(uint64)
     c0, c1, c2, c3 = to_tensor(c0), to_tensor(c1), to_tensor(c2), to_tensor(c3)
     word: constexpr = _word_dtypes(c0.dtype)[0]
     c0, c1 = c0.to(word, bitcast=True), c1.to(word, bitcast=True)

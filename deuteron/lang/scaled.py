@@ -12,6 +12,8 @@ multiplied as ever.
 
 from __future__ import annotations
 
+from typing import Any
+
 from deuteron.dtypes import (
     DType,
     bfloat16,
@@ -87,6 +89,26 @@ def _group(ctx: Context, x: Tensor, scale: Tensor) -> int:
             remedy="rows of rhs_scale are columns of rhs: its shape is (N, K // 32)",
         )
     return group
+
+
+@builtin
+def _check_same_group(
+    ctx: Context, left: Tensor, lhs_scale: Any, right: Tensor, rhs_scale: Any
+) -> None:
+    """Both sides have as many elements a scale, where they have scales along K."""
+    scales = (lhs_scale, rhs_scale)
+    if not all(isinstance(scale, Tensor) and scale.shape for scale in scales):
+        return
+    lhs = left.shape[-1] // lhs_scale.shape[-1]
+    rhs = right.shape[-2] // rhs_scale.shape[-1]
+    if lhs != rhs:
+        raise ctx.error(
+            "the two sides of dot_scaled have scales for groups of different lengths",
+            expected=f"scales for {lhs} elements on both sides",
+            got=f"scales for {lhs} elements of lhs, for {rhs} of rhs",
+            remedy="repeat the scales of the longer groups",
+            cause=f"Operands must have the same scale factor; (lhs: {lhs} vs rhs: {rhs})",
+        )
 
 
 @jit
@@ -166,4 +188,5 @@ def dot_scaled(
     dtype: constexpr = float32 if wide else bfloat16
     left = _scaled(lhs, lhs_scale, lhs_format, lhs_k_pack)
     right = trans(_scaled(trans(rhs), rhs_scale, rhs_format, rhs_k_pack))
+    _check_same_group(left, lhs_scale, right, rhs_scale)
     return dot(left.to(dtype), right.to(dtype), acc, out_dtype=out_dtype)

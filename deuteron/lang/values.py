@@ -207,7 +207,8 @@ class Tensor:
         raise TypeError("the truth of a tensor is known only when the kernel runs")
 
     def __str__(self) -> str:
-        return str(self.type)
+        """What `static_print` writes of it, as Triton does: int32[constexpr[128]]."""
+        return f"{self.dtype}[{', '.join(f'constexpr[{size}]' for size in self.shape)}]"
 
 
 class Composite(ABC):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +73,16 @@ def _call(hook: knobs.Hook | None, fn: JITFunction, spec: Specialization, warmup
         is_manual_warmup=warmup,
         already_compiled=False,
     )
+
+
+@contextmanager
+def loading(fn: JITFunction, key: str) -> Generator[None]:
+    """Call the hooks before and after the code of a kernel is loaded, each with the same hash."""
+    metadata: dict[str, Any] = {}
+    told = (None, None, fn.__name__, metadata, hashlib.sha256(key.encode()).hexdigest())
+    knobs.runtime.kernel_load_start_hook(*told)
+    yield
+    knobs.runtime.kernel_load_end_hook(*told)
 
 
 def launching() -> bool:

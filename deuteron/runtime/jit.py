@@ -395,7 +395,9 @@ class JITFunction(KernelInterface):
                 object_cache.store(key, metadata, obj)
         else:
             metadata, obj = stored.metadata, stored.obj
-        return CompiledKernel(self, spec, backend.load(self.__name__, metadata, obj))
+        with hooks.loading(self, f"{source_key}\n{spec}"):
+            code = backend.load(self.__name__, metadata, obj)
+        return CompiledKernel(self, spec, code)
 
     # -- the fast path ----------------------------------------------------------------------
     def _fast_path(self) -> FastPath | None:

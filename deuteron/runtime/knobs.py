@@ -157,8 +157,9 @@ class _Launching(Knobs):
 
     `debug` has `device_assert` checked, `interpret` kernels run on the interpreter, from their
     decoration on.  `jit_cache_hook` is called before a kernel is compiled and may forbid it by a
-    true result, `jit_post_compile_hook` after; `launch_enter_hook` and `launch_exit_hook` at every
-    launch.
+    true result, `jit_post_compile_hook` after; `kernel_load_start_hook` and `kernel_load_end_hook`
+    around the loading of its code, with (module, function, name, metadata, hash), of which the
+    first two are None; `launch_enter_hook` and `launch_exit_hook` at every launch.
     """
 
     interpret = Switch(*config.INTERPRET)
@@ -166,6 +167,8 @@ class _Launching(Knobs):
     override_arch = Variable("TRITON_OVERRIDE_ARCH")
     launch_enter_hook: HookChain
     launch_exit_hook: HookChain
+    kernel_load_start_hook: HookChain
+    kernel_load_end_hook: HookChain
     jit_cache_hook: Hook | None
     jit_post_compile_hook: Hook | None
 

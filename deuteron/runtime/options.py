@@ -14,7 +14,7 @@ STREAM = "stream"
 
 # Accepted so that code written for other compilers runs unchanged; they change nothing here.
 _IGNORED = frozenset({
-    "arch", "cluster_dims", "clc", "extern_libs", "instrumentation_mode", "ir_override", "kpack",
+    "arch", "cluster_dims", "clc", "instrumentation_mode", "ir_override", "kpack",
     "launch_cooperative_grid", "launch_pdl", "matrix_instr_nonkdim", "min_shared_mem",
     "ptx_options", "ptx_version", "schedule_hint", "waves_per_eu",
 })  # fmt: skip
@@ -26,7 +26,8 @@ class LaunchOptions:
 
     On a GPU a program has `num_warps` warps of 32 threads, loops over dots keep `num_stages` turns
     in flight, and a thread gets at most `maxnreg` registers; on a CPU these change nothing.
-    `debug` has `device_assert` checked.
+    `debug` has `device_assert` checked.  `extern_libs`, names and paths of libraries, is told to
+    hooks; nothing is linked from there.
     """
 
     num_warps: int = 4
@@ -36,6 +37,7 @@ class LaunchOptions:
     debug: bool = False
     num_ctas: int = 1
     maxnreg: int | None = None
+    extern_libs: tuple[tuple[str, str], ...] | None = None
 
 
 _PLAIN = {debug: LaunchOptions(debug=debug) for debug in (False, True)}
@@ -50,10 +52,13 @@ def parse_options(given: Mapping[str, Any], debug: bool, where: str) -> LaunchOp
     Every name must be one of NAMES.  Raises LaunchError for a value that cannot be.
     """
     own = {name: value for name, value in given.items() if name not in _NOT_COMPILED}
+    if isinstance(own.get("extern_libs"), Mapping):
+        own["extern_libs"] = tuple(own["extern_libs"].items())
     fusion = config.fp_fusion()
     if not own and fusion:
         return _PLAIN[debug]
-    options = LaunchOptions(**{"debug": debug, "enable_fp_fusion": fusion, **own})
+    chosen: dict[str, Any] = {"debug": debug, "enable_fp_fusion": fusion, **own}
+    options = LaunchOptions(**chosen)
     warps = options.num_warps
     if not _is_count(warps) or warps & (warps - 1) or not warps:
         raise _bad(where, "num_warps", "a power of two", warps)

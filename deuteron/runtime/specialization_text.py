@@ -72,8 +72,13 @@ def read_specialization(
         )
     named = {_name(other): other for other in living}
     params = tuple(_param_of(param, named) for param in known["params"])
-    options = LaunchOptions(**known["options"])
+    options = LaunchOptions(**{name: _hashable(v) for name, v in known["options"].items()})
     return Specialization(params, options, known["aliased"], target["device"])
+
+
+def _hashable(value: Any) -> Any:
+    """Lists of JSON as the tuples that they were."""
+    return tuple(map(_hashable, cast("list[Any]", value))) if isinstance(value, list) else value
 
 
 def _name(fn: JITFunction) -> str:

@@ -7,6 +7,7 @@ Every kernel takes a float32 pointer, an int32 and a constexpr.
 import deuteron as dn
 import deuteron.language as tl
 from deuteron.lang.jit import jit
+from deuteron.lang.must_use import must_use_result
 
 
 # -- sorting, gathers, histograms ----------------------------------------------------------------
@@ -358,3 +359,39 @@ def item_after_its_loop(x_ptr, n, B: tl.constexpr):
     for item in (n, 2 * n):
         tl.store(x_ptr, item)
     tl.store(x_ptr, item)
+
+
+# -- blocks, scales and seeds ------------------------------------------------------------------
+@jit
+def narrow_blocks(x_ptr, n, B: tl.constexpr):
+    tl.make_tensor_descriptor(x_ptr, [n, n], [n, 1], [B, 2]).load([0, 0])
+
+
+@jit
+def greatest_floats_by_blocks(x_ptr, n, B: tl.constexpr):
+    blocks = tl.make_tensor_descriptor(x_ptr, [n], [1], [B])
+    blocks.atomic_max([0], blocks.load([0]))
+
+
+@jit
+def scales_of_two_lengths(x_ptr, n, B: tl.constexpr):
+    lhs, rhs = tl.full((B, 64), 0, tl.uint8), tl.full((64, B), 0, tl.uint8)
+    lhs_scale, rhs_scale = tl.full((B, 4), 0, tl.uint8), tl.full((B, 2), 0, tl.uint8)
+    tl.dot_scaled(lhs, lhs_scale, "e5m2", rhs, rhs_scale, "e5m2")
+
+
+@jit
+def seed_of_a_float(x_ptr, n, B: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, B), tl.rand(0.5, tl.arange(0, B)))
+
+
+# -- results -----------------------------------------------------------------------------------
+@must_use_result("It has no effect.")
+@jit
+def cube(x):
+    return x * x * x
+
+
+@jit
+def dropped_cube(x_ptr, n, B: tl.constexpr):
+    cube(tl.arange(0, B))

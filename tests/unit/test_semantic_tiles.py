@@ -447,7 +447,7 @@ def test_static_assert_and_print(ctx, capsys):
     with pytest.raises(CompilationError, match="known at compile time"):
         core.static_assert(tile(ctx, int1), _ctx=ctx)
     core.static_print(constexpr("block"), constexpr(4), tile(ctx, int32, 4), _ctx=ctx)
-    assert capsys.readouterr().out == "block 4 <4xi32>\n"
+    assert capsys.readouterr().out == "block 4 int32[constexpr[4]]\n"
 
 
 # -- builtins ------------------------------------------------------------------------------

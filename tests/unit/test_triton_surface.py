@@ -109,6 +109,32 @@ def test_a_constexpr_function_with_another_source():
     assert flag_kernel.cache_key == before
 
 
+WIDTH = 4
+
+
+def double(x: int) -> int:
+    return x * WIDTH
+
+
+@dn.constexpr_function
+def width_of_two() -> int:
+    return double(2)
+
+
+@dn.jit
+def reads_a_width(out):
+    tl.store(out, width_of_two())
+
+
+def test_the_key_covers_what_constexpr_functions_read(monkeypatch: pytest.MonkeyPatch):
+    keys: list[str] = []
+    for width in (4, 5, 4):
+        monkeypatch.setitem(globals(), "WIDTH", width)
+        reads_a_width.frontend.forget()
+        keys.append(reads_a_width.cache_key)
+    assert keys[0] == keys[2] != keys[1]
+
+
 def test_a_constexpr_that_is_set_after_compiling():
     size = tl.constexpr(4)
 

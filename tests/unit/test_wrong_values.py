@@ -122,6 +122,7 @@ def arguments(function: Any) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]
                     yield good, {parameter.name: value}
 
 
+@pytest.mark.filterwarnings("ignore:`where` got a condition of")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str) -> None:
     for args, kwargs in arguments(FUNCTIONS[name]):

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from deuteron.dtypes import (
+    FLOAT8,
     DType,
     Kind,
+    Specials,
     bfloat16,
     float16,
     float32,
@@ -18,6 +20,7 @@ from deuteron.dtypes import (
     int64,
     integer,
     promote,
+    uint8,
 )
 from deuteron.errors import CompilationError
 from deuteron.lang.context import Context
@@ -408,8 +411,19 @@ def require_float(ctx: Context, name: str, x: Tensor) -> None:
 def absolute(ctx: Context, x: Operand) -> Tensor:
     """|x|; the least signed integer wraps to itself."""
     tensor = to_tensor(ctx, x)
+    if not tensor.is_pointer and tensor.number.is_fp8():
+        return _absolute_float8(ctx, tensor)
     dtype = _number(ctx, "abs", tensor)
     return tensor if dtype.is_int_unsigned() else ctx.op("abs", tensor)
+
+
+def _absolute_float8(ctx: Context, x: Tensor) -> Tensor:
+    """The code without its sign bit; where that bit alone is NaN, it stays."""
+    code = bitcast(ctx, x, uint8)
+    plain = bit_and(ctx, code, 0x7F)
+    if FLOAT8[x.number].specials is Specials.NEGATIVE_ZERO:
+        plain = where(ctx, compare(ctx, "==", code, 0x80), code, plain)
+    return bitcast(ctx, plain, x.number)
 
 
 def fdiv(ctx: Context, x: Operand, y: Operand, name: str = "fdiv") -> Tensor:

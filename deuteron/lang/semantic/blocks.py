@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from typing import cast as typing_cast
 
-from deuteron.dtypes import DType, int64
+from deuteron.dtypes import DType, float32, float64, int64
 from deuteron.lang.context import Context
 from deuteron.lang.semantic import arith
 from deuteron.lang.semantic.casts import cast, to_tensor
@@ -33,6 +33,8 @@ from deuteron.lang.values import BoundMethod, Composite, Operand, Tensor, conste
 BLOCK_METHODS: Final[dict[str, Any]] = {}
 DESCRIPTOR_METHODS: Final[dict[str, Any]] = {}
 MAX_RANK = 5
+MIN_BLOCK_BYTES = 16
+"""Of a descriptor's block along the last axis: what a GPU's copies of blocks ask for."""
 _PADDINGS = ("", "zero", "nan")
 
 # A size, stride or offset: a scalar, or a number known while the kernel is compiled.
@@ -169,6 +171,7 @@ def make_descriptor(
             got=str(rank),
             remedy="merge axes, or use pointers",
         )
+    _check_block_bytes(ctx, block, pointer.handle.type.pointee)
     steps = _numbers(ctx, "strides", strides)
     last = steps[-1]
     if not isinstance(last, constexpr) or last.value != 1:
@@ -180,6 +183,19 @@ def make_descriptor(
         )
     check_padding(ctx, padding, pointer.handle.type.pointee)
     return TensorDescriptor(pointer, _numbers(ctx, "shape", shape), steps, block, padding)
+
+
+def _check_block_bytes(ctx: Context, block: tuple[int, ...], dtype: DType) -> None:
+    found = block[-1] * dtype.storage_bytes
+    if found < MIN_BLOCK_BYTES:
+        raise ctx.error(
+            "the blocks of a tensor descriptor are too narrow",
+            expected=f"at least {MIN_BLOCK_BYTES} bytes along the last axis",
+            got=f"{block[-1]} elements of {dtype}: {found} bytes",
+            remedy="make the last of block_shape longer, or use pointers",
+            cause=f"Descriptor block shape must have at least {MIN_BLOCK_BYTES} bytes in the last "
+            f"dimension, but got {block[-1]} * {dtype.storage_bytes} = {found} bytes",
+        )
 
 
 def _base(ctx: Context, name: str, base: object) -> Tensor:
@@ -375,10 +391,22 @@ def atomic_block(
     ctx: Context, kind: str, descriptor: TensorDescriptor, offsets: Sequence[object], value: object
 ) -> None:
     """Combine a block into memory, each element in one step."""
+    _check_reducible(ctx, kind, descriptor)
     places = _block_places(ctx, descriptor, offsets)
     _check_block(ctx, descriptor.block_shape, value)
     pointers, mask = addresses(ctx, descriptor, places, range(len(places)))
     atomic_rmw(ctx, kind, pointers, to_tensor(ctx, value), mask, None, None)
+
+
+def _check_reducible(ctx: Context, kind: str, descriptor: TensorDescriptor) -> None:
+    dtype = descriptor.pointee
+    if kind in ("min", "max") and dtype in (float32, float64):
+        raise ctx.error(
+            f"atomic_{kind} of a descriptor is not defined on {dtype}",
+            expected="integers of 32 or 64 bits, as where a GPU copies the blocks",
+            got=describe(descriptor),
+            remedy=f"use pointers: tl.atomic_{kind} takes {dtype}",
+        )
 
 
 def _check_block(ctx: Context, wanted: tuple[int, ...], value: object) -> None:

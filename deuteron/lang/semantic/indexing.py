@@ -35,8 +35,10 @@ def subscript(ctx: Context, x: Tensor, items: Sequence[object]) -> Tensor:
 
     A slice with constant bounds takes a part of an axis, an integer one element of it; counted
     from the end when negative and constant.  An integer known when the kernel runs must lie in the
-    axis, or any element is taken.
+    axis, or any element is taken.  A scalar has no axes: each `:` of its brackets is nothing.
     """
+    if not x.shape:
+        items = [item for item in items if item != slice(None)]
     named = sum(item is not None and item is not Ellipsis for item in items)
     expanded: list[object] = []
     for item in items:

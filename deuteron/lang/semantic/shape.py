@@ -79,6 +79,7 @@ def check_axis(ctx: Context, axis: object, rank: int, what: str = "axis") -> int
             expected=expected,
             got=str(axis),
             remedy="axes count from 0 at the front, or from -1 at the end",
+            cause=f"invalid axis {axis}. Expected {-rank} <= axis < {rank}",
         )
     return axis % rank
 
@@ -91,6 +92,7 @@ def check_grid_axis(ctx: Context, axis: object) -> int:
             expected="0, 1 or 2",
             got=describe(axis),
             remedy=CONSTEXPR if isinstance(axis, Tensor) else "split an axis with // and %",
+            cause=f"program_id axis must be 0, 1, or 2 but got {axis}",
         )
     return axis
 
@@ -255,6 +257,7 @@ def expand_dims(ctx: Context, x: Tensor, axis: object) -> Tensor:
             expected="different axes",
             got=str(checked),
             remedy="axes count in the result",
+            cause=f"expand_dims received duplicate axes, normalized axes = {checked}",
         )
     for place in checked:
         x = ctx.op("expand_dims", x, axis=place) if x.shape else splat(ctx, x, (1,))

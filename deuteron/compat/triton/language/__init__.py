@@ -6,10 +6,13 @@ from typing import Any
 
 from deuteron.compat import absent
 from deuteron.compat.triton.language import core, extra, math, random, standard
+from deuteron.dtypes import int32
 from deuteron.ir.types import Pointer as pointer_type  # noqa: N813 - Triton's spelling
 from deuteron.language import *  # noqa: F403
 
-__all__ = ["core", "extra", "math", "pointer_type", "random", "standard"]
+__all__ = ["core", "extra", "math", "pi32_t", "pointer_type", "random", "standard"]
+
+pi32_t = pointer_type(int32)
 
 
 def __getattr__(name: str) -> Any:
