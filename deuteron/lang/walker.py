@@ -135,7 +135,7 @@ class Walker:
         name = node.id
         if name in self.source.local_names:
             lost = self.scope.lost.get(name, NOT_YET_SET)
-            message = f"`{name}` has no value here: {lost.reason}"
+            message = f"`{name}` is not defined here: {lost.reason}"
             raise self.error(
                 node,
                 message,

@@ -7,7 +7,6 @@ Every kernel takes a float32 pointer, an int32 and a constexpr.
 import deuteron as dn
 import deuteron.language as tl
 from deuteron.lang.jit import jit
-from deuteron.lang.must_use import must_use_result
 
 
 # -- sorting, gathers, histograms ----------------------------------------------------------------
@@ -386,6 +385,9 @@ def seed_of_a_float(x_ptr, n, B: tl.constexpr):
 
 
 # -- results -----------------------------------------------------------------------------------
+from deuteron.lang.must_use import must_use_result
+
+
 @must_use_result("It has no effect.")
 @jit
 def cube(x):
