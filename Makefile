@@ -15,7 +15,8 @@ help:
 	@echo "make fuzz    check thousands of random kernels; reproducers of failures in build/fuzz/"
 	@echo "make check   lint, format, types and house rules"
 	@echo "make bench   measure against NumPy and torch; rows and plot in benchmarks/results/"
-	@echo "make conformance   Triton's own tests, of the checkout that TRITON_SRC names"
+	@echo "make conformance   Triton's own tests, of the checkout that TRITON_SRC names, and"
+	@echo "                   flash-linear-attention's kernels"
 	@echo "make gpu     tests, examples and benchmark on this machine's NVIDIA GPU, by GPU_PYTHON"
 	@echo "make clean   remove $(VENV) and everything that was built"
 
@@ -38,8 +39,9 @@ bench: $(VENV)/.test
 	$(BIN)/python benchmarks/cpu.py --json benchmarks/results/cpu.json $(ARGS)
 	$(BIN)/python benchmarks/plot.py benchmarks/results/cpu.json benchmarks/results/cpu.png
 
-conformance: $(VENV)/.conformance
+conformance: $(VENV)/.conformance $(VENV)/.libraries
 	$(BIN)/python tools/conformance.py $(ARGS)
+	$(BIN)/python -m pytest --deuteron -n auto tests/kernels/fla/*.py
 
 gpu: export PYTHONPATH := $(CURDIR)
 gpu:

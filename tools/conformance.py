@@ -30,6 +30,8 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 REASONS = ROOT / "tools" / "conformance_reasons.toml"
+LIBRARIES = ROOT / "tools" / "conformance_libraries.md"
+"""The document's section on libraries of kernels, which `tests/kernels` checks."""
 MESSAGE_WIDTH = 110
 
 
@@ -277,7 +279,7 @@ def render(outcomes: Sequence[Outcome]) -> str:
         )
     lines += _section("What is missing", outcomes, meaningless=False)
     lines += _section("What has no meaning on a CPU", outcomes, meaningless=True)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n" + LIBRARIES.read_text(encoding="utf-8")
 
 
 def _section(title: str, outcomes: Sequence[Outcome], meaningless: bool) -> list[str]:

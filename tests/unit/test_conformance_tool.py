@@ -43,6 +43,7 @@ def test_counts(tmp_path):
 def test_the_table_names_every_failure_with_its_reason(tmp_path):
     text = conformance.render([outcome_of(tmp_path)])
     assert "| test_thing | 1 | 1 | 1 | 1 | 50.0 % | 0 |" in text
+    assert "\n\n## Kernel libraries\n\n" in text
     gaps, meaningless = text.split("## What is missing")[1].split("## What has no meaning")
     assert "- **not explained: E: at 0x… in …/y.py** (1): `test_thing::test_b` (1)" in gaps
     assert "- **reads PTX** (1): `test_thing::test_a` (1)" in meaningless
