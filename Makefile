@@ -41,7 +41,7 @@ bench: $(VENV)/.test
 
 conformance: $(VENV)/.conformance $(VENV)/.libraries
 	$(BIN)/python tools/conformance.py $(ARGS)
-	$(BIN)/python -m pytest --deuteron -n auto tests/kernels/fla/*.py
+	$(BIN)/python -m pytest --deuteron -n auto -W ignore tests/kernels/fla/*.py
 
 gpu: export PYTHONPATH := $(CURDIR)
 gpu:
