@@ -61,7 +61,7 @@ SUITES = (
         Suite(f"{_UNIT}/language/test_{name}.py")
         for name in (
             "standard", "random", "tuple", "annotations", "block_pointer", "decorator",
-             "module", "libdevice", "compile_errors", "mxfp",
+             "libdevice", "compile_errors", "mxfp",
         )
     ),
     # 8192³ with subnormal operands: torch's own product takes a quarter of an hour, ours 25 s.

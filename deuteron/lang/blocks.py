@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from deuteron.lang.context import Context, builtin
+from deuteron.lang.must_use import must_use_result
 from deuteron.lang.semantic import blocks
 from deuteron.lang.semantic.blocks import BlockPointer, TensorDescriptor
 from deuteron.lang.values import Tensor
@@ -37,6 +38,7 @@ def make_block_ptr(
     return blocks.make_block_pointer(ctx, base, shape, strides, offsets, block_shape, order)
 
 
+@must_use_result("It moves nothing by itself: assign it to a name.")
 @builtin
 def advance(ctx: Context, base: object, offsets: Sequence[Any]) -> BlockPointer:
     """The block pointer `base`, moved by `offsets` elements along its axes."""

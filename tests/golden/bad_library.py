@@ -397,3 +397,10 @@ def cube(x):
 @jit
 def dropped_cube(x_ptr, n, B: tl.constexpr):
     cube(tl.arange(0, B))
+
+
+@jit
+def dropped_advance(x_ptr, n, B: tl.constexpr):
+    block = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (B,), (0,))
+    tl.advance(block, (B,))
+    tl.store(block, tl.zeros((B,), tl.float32))
