@@ -114,12 +114,13 @@ class MockTensor:
     address: int = 0
 
 
-def reinterpret(tensor: Any, dtype: DType | str) -> TensorWrapper:
+def reinterpret(tensor: Any, dtype: Any) -> TensorWrapper:
     """View an array's memory as elements of `dtype`, without copying: 8-bit integers as fp8.
 
-    Raises LaunchError when `tensor` is no array or has items of another width.
+    The dtype is one of this package, NumPy or torch, or the name of one.  Raises LaunchError when
+    `tensor` is no array or has items of another width.
     """
-    wanted = dtype if isinstance(dtype, DType) else _known_dtype(str(dtype), "reinterpret")
+    wanted = as_dtype(dtype) or _known_dtype(str(dtype), "reinterpret")
     base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
     described = describe_array(base, "reinterpret")
     if described is None:

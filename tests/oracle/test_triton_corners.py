@@ -53,3 +53,36 @@ def test_brackets_of_a_scalar():
     x = np.arange(256, dtype=np.int32)
     for _, out in run_both(sum_of_all, x, np.zeros(1, np.int32)):
         assert out.tolist() == [x.sum()]
+
+
+def narrow_toward_zero(x, codes, DTYPE: tl.constexpr, N: tl.constexpr):
+    places = tl.arange(0, N)
+    narrow = tl.load(x + places).to(DTYPE, fp_downcast_rounding="rtz")
+    tl.store(codes + places, narrow.to(tl.uint8, bitcast=True))
+
+
+def widen(codes, x, DTYPE: tl.constexpr):
+    places = tl.arange(0, 256)
+    tl.store(x + places, tl.load(codes + places).to(DTYPE, bitcast=True).to(tl.float32))
+
+
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_eight_bits_toward_zero(dtype: tl.dtype):
+    codes = np.arange(256, dtype=np.uint8)
+    _, values = run_both(widen, codes, np.zeros(256, np.float32), DTYPE=dtype)[0]
+    values = np.unique(values[np.isfinite(values)])  # in order; minus zero is zero
+    rng = np.random.default_rng(5)
+    spread = rng.standard_normal(4032) * 2.0 ** rng.integers(-20, 8, 4032)
+    x = np.concatenate([spread, values[:64]]).astype(np.float32)
+    magnitudes = values[values >= 0]
+    want = magnitudes[np.searchsorted(magnitudes, np.abs(x), side="right") - 1]
+    for _, got, *_ in run_both(
+        narrow_toward_zero, x, np.zeros(4096, np.uint8), DTYPE=dtype, N=4096
+    ):
+        padded = [
+            run_both(widen, part, np.zeros(256, np.float32), DTYPE=dtype)[0][1]
+            for part in got.reshape(-1, 256)
+        ]
+        back = np.concatenate(padded)
+        np.testing.assert_array_equal(np.abs(back), want)
+        assert (np.signbit(back) == np.signbit(x))[want != 0].all()

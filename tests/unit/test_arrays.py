@@ -196,7 +196,8 @@ def test_reinterpret() -> None:
     assert describe(seen).address == seen.data_ptr() == raw.ctypes.data
     assert seen.shape == (16,)
     assert describe(reinterpret(seen, "fp8e4nv")).dtype == float8e4nv
-    assert describe(reinterpret(torch.zeros(4, dtype=torch.int16), "bfloat16")).dtype == bfloat16
+    for name in ("bfloat16", torch.bfloat16):
+        assert describe(reinterpret(torch.zeros(4, dtype=torch.int16), name)).dtype == bfloat16
 
 
 def test_bad_reinterpret() -> None:

@@ -86,19 +86,26 @@ def round_bf16(b: Builder, value: Val, *, toward_zero: bool = False) -> Val:
     return b.bitcast(b.select(is_nan, quiet, rounded), "float")
 
 
-def round_fp8(b: Builder, value: Val, dtype: DType) -> Val:
-    """A float rounded to an 8-bit float to nearest even, overflow saturating; NaN is kept."""
+def round_fp8(b: Builder, value: Val, dtype: DType, *, toward_zero: bool = False) -> Val:
+    """A float rounded to an 8-bit float, overflow saturating; NaN is kept."""
     form = FLOAT8[dtype]
     mantissa, least = form.mantissa_bits, form.least_exponent
     bits = b.bitcast(value, "i32")
     drop = 23 - mantissa
-    odd = b.and_(b.lshr(bits, b.const(drop, bits.type)), b.const(1, bits.type))
-    bias = b.add(odd, b.const((1 << (drop - 1)) - 1, bits.type))
-    normal = b.and_(b.add(bits, bias), b.const(-(1 << drop), bits.type))
     magnitude = b.fabs(value)
-    # Below the least normal the spacing is fixed: adding 1.5 * 2^23 spacings rounds to it.
-    magic = b.const(1.5 * 2.0 ** (23 + least - mantissa), value.type)
-    small = b.copysign(b.fsub(b.fadd(value, magic), magic), value)
+    # Below the least normal the spacing is fixed.
+    if toward_zero:
+        steps = b.fmul(value, b.const(2.0 ** (mantissa - least), value.type))
+        whole = b.intrinsic("trunc", [steps])
+        small = b.fmul(whole, b.const(2.0 ** (least - mantissa), value.type))
+    else:
+        odd = b.and_(b.lshr(bits, b.const(drop, bits.type)), b.const(1, bits.type))
+        bias = b.add(odd, b.const((1 << (drop - 1)) - 1, bits.type))
+        bits = b.add(bits, bias)
+        # Adding 1.5 * 2^23 spacings rounds to them.
+        magic = b.const(1.5 * 2.0 ** (23 + least - mantissa), value.type)
+        small = b.copysign(b.fsub(b.fadd(value, magic), magic), value)
+    normal = b.and_(bits, b.const(-(1 << drop), bits.type))
     tiny = b.fcmp("olt", magnitude, b.const(2.0**least, value.type))
     rounded = b.select(tiny, small, b.bitcast(normal, "float"))
     limit = b.const(form.greatest, value.type)
@@ -197,7 +204,8 @@ def narrow_float(b: Builder, value: Val, target: DType, rounding: str | None = N
         if rounding == "rtz":
             value = _truncate_to_half(b, value)
         return b.convert("fptrunc", value, "half")
-    return round_fp8(b, value, target) if target.is_fp8() else value
+    toward_zero = rounding == "rtz"
+    return round_fp8(b, value, target, toward_zero=toward_zero) if target.is_fp8() else value
 
 
 def _truncate_to_half(b: Builder, value: Val) -> Val:
