@@ -191,6 +191,32 @@ def block_load(a: Author) -> None:
     a.let(f"{desc}.load([{offsets[0]}, {offsets[1]}])", dtype, block)
 
 
+def block_store(a: Author) -> None:
+    """A tile stored by a descriptor or a block pointer, over the edge of its array at times."""
+    x = a.tile((T.float32, T.float16, T.int32, T.int16), lambda v: v.rank == 2 and not v.zero)
+    least = 16 // x.dtype.storage_bytes
+    if x.rank != 2 or x.shape[1] % least:
+        return
+    rows, columns = x.shape
+    height, width = a.int(max(1, rows - 3), rows + 4), columns + a.choice((-least, 0, least))
+    width = max(width, least)
+    count = height * width
+    name = a.array("out", x.dtype, count * a.programs)
+    start = f"{name} + pid * {count}"
+    offsets = (a.int(-2, 3), a.int(-3, 4))
+    if a.flag():
+        a.emit(
+            f"tl.store(tl.make_block_ptr({start}, ({height}, {width}), ({width}, 1), "
+            f"{offsets}, {x.shape}, (1, 0)), {x.name}, boundary_check=(0, 1))"
+        )
+        return
+    desc = a.name("d")
+    a.emit(
+        f"{desc} = tl.make_tensor_descriptor({start}, ({height}, {width}), ({width}, 1), {x.shape})"
+    )
+    a.emit(f"{desc}.store([{offsets[0]}, {offsets[1]}], {x.name})")
+
+
 def atomic(a: Author) -> None:
     """Atomics whose results do not depend on the order: all programs on the same few places."""
     dtype = a.choice((T.int32, T.uint32, T.int64, T.float32))
@@ -245,5 +271,6 @@ def atomic_own(a: Author) -> None:
 
 STEPS = (
     (load, 6), (load_unsure, 1), (load_indirect, 2), (store, 3), (load_memory, 3),
-    (shift_memory, 1), (convert_store, 1), (block_load, 1), (atomic, 1), (atomic_own, 1),
+    (shift_memory, 1), (convert_store, 1), (block_load, 1), (block_store, 1), (atomic, 1),
+    (atomic_own, 1),
 )  # fmt: skip

@@ -170,6 +170,13 @@ def call(a: Author, inner: Inner) -> None:
     a.let(f"{name}({arguments})", x.dtype, x.shape, zero=zero)
 
 
+def leave_program(a: Author, inner: Inner) -> None:
+    """Some programs end here."""
+    if a.depth == 0:
+        with a.block(f"if {_condition(a)}:"):
+            a.emit("return")
+
+
 def debug(a: Author, inner: Inner) -> None:
     """Statements that change nothing."""
     a.emit(a.choice((
@@ -180,4 +187,5 @@ def debug(a: Author, inner: Inner) -> None:
 
 STEPS = (
     (loop, 3), (while_loop, 1), (branch, 3), (moving_pointer, 1), (call, 2), (debug, 1),
+    (leave_program, 1),
 )  # fmt: skip

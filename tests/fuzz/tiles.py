@@ -358,6 +358,21 @@ def histogram(a: Author) -> None:
     a.let(f"tl.histogram({source}, {bins}{mask})", T.int32, (bins,), whole=x.numel)
 
 
+def random_numbers(a: Author) -> None:
+    """Philox numbers of any seed and offsets, bit by bit the same everywhere."""
+    at = a.tile((T.int32, T.uint32))
+    seed = a.choice(("pid", "17", "(pid - 1)", "123456789012345"))
+    rounds = f", n_rounds={a.int(1, 10)}" if a.flag(0.3) else ""
+    kind, dtype = a.choice((("rand", T.float32), ("randint", T.uint32)))
+    arguments = f"{seed}, {at.name}{rounds}"
+    if a.flag():
+        a.let(f"tl.{kind}({arguments})", dtype, at.shape)
+        return
+    names = [a.name() for _ in range(4)]
+    a.emit(f"{', '.join(names)} = tl.{kind}4x({arguments})")
+    a.values += [Value(name, dtype, at.shape) for name in names]
+
+
 def softmax(a: Author) -> None:
     """Rows of probabilities, within what their parts promise."""
     x = a.load_plain(a.choice((T.float32, T.float64)), a.shape() or a.dims[:1], "finite")
@@ -371,4 +386,5 @@ STEPS = (
     (reshape, 3), (ravel, 1), (permute, 3), (expand, 2), (broadcast, 2), (make, 2), (join, 2),
     (split, 2), (concatenate, 2), (subscript, 2), (reduce, 6), (index_of_extreme, 2),
     (fold_pairs, 2), (scan, 3), (flip, 1), (sort, 2), (gather, 2), (histogram, 1), (softmax, 1),
+    (random_numbers, 1),
 )  # fmt: skip
