@@ -147,3 +147,26 @@ def test_batches_of_matrices_that_are_one_row_or_column(sizes: tuple[int, int, i
     numbers = dict(zip("BMKN", sizes, strict=True))
     for _, _, out in run_both(batch_of_products, x, y, np.zeros(b * m * n, np.float32), **numbers):
         np.testing.assert_array_equal(out, want.ravel())
+
+
+def product_with_eight_bits(x, y, out, M: tl.constexpr, K: tl.constexpr, N: tl.constexpr):
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    left = tl.load(x + m * K + k[None, :]).to(tl.bfloat16)
+    codes = tl.load(y + n * K + k[:, None])
+    right = codes.to(tl.float8e5, bitcast=True).to(tl.bfloat16) * 2
+    tl.store(out + m * N + n, tl.dot(left, right))
+
+
+@pytest.mark.parametrize("sizes", [(16, 32, 32), (4, 64, 16), (8, 16, 48)])
+def test_operands_that_take_much_code_are_turned_around(sizes: tuple[int, int, int]):
+    """The columns of the right operand lie along K, and are not just moved."""
+    m, k, n = sizes
+    rng = np.random.default_rng(3)
+    x = rng.integers(-4, 5, (m, k)).astype(np.float32)
+    y = rng.integers(0x38, 0x44, (n, k)).astype(np.uint8)
+    wide = (y.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+    numbers = dict(zip("MKN", sizes, strict=True))
+    for _, _, out in run_both(
+        product_with_eight_bits, x, y, np.zeros((m, n), np.float32), **numbers
+    ):
+        np.testing.assert_array_equal(out, x @ (2 * wide).T)

@@ -17,7 +17,7 @@ from deuteron.backends.cpu.dot_pack import (
 from deuteron.backends.cpu.folds import Accumulators
 from deuteron.backends.cpu.index import ZERO, Coord, Index, without_axis
 from deuteron.backends.cpu.steps import Assign, Fold, Group, Keep, Pack, Sink, Store
-from deuteron.backends.llvm.builder import Builder, Val
+from deuteron.backends.llvm.builder import Builder, LType, Val
 from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import to_storage
 from deuteron.ir import Value
@@ -32,7 +32,9 @@ class NestBody:
 
     A turn takes `unroll` chunks of `lanes` elements side by side.  `packs` and `targets` tell where
     packed operands and the sinks' results go; `raw` moves 16-bit elements as they lie in memory;
-    `nontemporal` stores past the caches.
+    `nontemporal` stores past the caches.  With `aside`, an offset in the scratch memory, chunks of
+    a block of rows are computed one by one in a loop and wait there to be turned around together:
+    code for all of them side by side would be long.
     """
 
     chunks: Chunks
@@ -43,6 +45,7 @@ class NestBody:
     unroll: int
     raw: bool
     nontemporal: bool
+    aside: int | None = None
 
     @property
     def b(self) -> Builder:
@@ -65,7 +68,10 @@ class NestBody:
     def _turn(self, index: Index) -> None:
         places = self._places(index)
         sinks = [s for s in self.group.sinks if not isinstance(s, Fold)]
-        values = [[self._compute(s, p) for p in places] for s in sinks]
+        if self.aside is None:
+            values = [[self._compute(s, p) for p in places] for s in sinks]
+        else:
+            values = [self._compute_aside(s, places) for s in sinks]
         for sink, chunks in zip(sinks, values, strict=True):
             self._commit(sink, places, chunks)
 
@@ -81,6 +87,30 @@ class NestBody:
                 return self.chunks.vector(sink.value, index)
             case Fold():
                 raise AssertionError("folds are computed by their accumulators")
+
+    def _compute_aside(self, sink: Sink, places: Sequence[Index]) -> list[Placed]:
+        """The chunks of a block of rows, computed in a loop."""
+        assert self.group.rows is not None
+        assert self.aside is not None
+        axis, _ = self.group.rows
+        levels, first = self.chunks.levels, places[0].coords[axis]
+        memory = self.b.gep("i8", self.chunks.scratch, self.aside)
+        found: list[LType] = []
+
+        def row(i: Val, _: list[Val]) -> list[Val]:
+            at = i if not first.base else self.b.add(Val(first.base, i.type), i)
+            place = places[0].at(axis, Coord(at.text, first.offset, levels.depth))
+            chunk = self._compute(sink, place).val
+            found.append(chunk.type)
+            size = _bytes_of(chunk.type)
+            self.b.store(chunk, self.b.strided(memory, i, size), size)
+            return []
+
+        levels.counted(len(places), 1, [], row)
+        (type,) = found
+        size = _bytes_of(type)
+        chunks = (self.b.gep("i8", memory, r * size) for r in range(len(places)))
+        return [Placed(self.b.load(type, at, size), levels.depth) for at in chunks]
 
     def _commit(self, sink: Sink, places: Sequence[Index], values: Sequence[Placed]) -> None:
         match sink:
@@ -200,3 +230,7 @@ class NestBody:
             stored = to_storage(self.b, value, result.type.element)
             self.chunks.memory.write_stored(self.targets[sink][result], index, stored)
         return []
+
+
+def _bytes_of(type: LType) -> int:
+    return type.bits // 8 * max(type.lanes, 1)

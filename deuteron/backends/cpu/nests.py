@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from deuteron.backends.cpu.buffers import Arena, Buffer, row_major
 from deuteron.backends.cpu.chunks import Chunks
+from deuteron.backends.cpu.demand import GATHER_COST
 from deuteron.backends.cpu.dot_pack import emit_clear_padding
 from deuteron.backends.cpu.index import ZERO, Coord, Index
 from deuteron.backends.cpu.masks import Extent, held_masks, is_linear
@@ -17,11 +18,16 @@ from deuteron.backends.cpu.tile_store import KeptTile, TileStore
 from deuteron.backends.llvm.builder import I64, Val
 from deuteron.backends.llvm.levels import Placed
 from deuteron.backends.llvm.registers import elem_bytes
+from deuteron.dtypes import FLOAT8, int1
 from deuteron.ir import Op, Value
 
 # Below these costs of one chunk of all sinks, four or two chunks are written side by side.
 COST_OF_FOUR = 24
 COST_OF_TWO = 90
+# A block of more rows than this is computed row by row where one row takes much code.
+ROWS_SIDE_BY_SIDE = 2
+SHORT_CODE = 12
+FLOAT8_CODE = 12  # of a cast from one of the 8-bit floats
 # A nest that costs more than this is not written again without masks: they are little beside it.
 WORTH_COPYING = 100
 # A stream of stores at least this long goes past the caches.
@@ -335,8 +341,9 @@ class Nests:
         loops.append((group.axis, lanes * unroll))
         start = Index.origin(len(group.shape), group.axis, lanes)
         raw = self._is_raw(group)
+        aside = self._aside(group, lanes)
         writer = NestBody(
-            self.chunks, group, self.packs, self._targets, lanes, unroll, raw, nontemporal
+            self.chunks, group, self.packs, self._targets, lanes, unroll, raw, nontemporal, aside
         )
         if folded is None:
             return self._loop(group, loops, start, writer.plain)
@@ -344,6 +351,28 @@ class Nests:
             (axis, step) = loops.pop()
             return self._loop(group, loops, start, lambda index: writer.fold(index, axis, step))
         return self._loop(group, loops, start, lambda index: writer.fold(index, folded, 1))
+
+    def _aside(self, group: Group, lanes: int) -> int | None:
+        """Room for the chunks of a block of rows, where the code to compute one is long."""
+        if group.rows is None or lanes == 1 or group.rows[1] <= ROWS_SIDE_BY_SIDE:
+            return None
+        axis, count = group.rows
+        dtypes = [v.type.dtype for s in group.sinks for v in _data(s)]
+        plain = not any(isinstance(s, Fold) for s in group.sinks) and int1 not in dtypes
+        if not plain or group.shape[axis] % count or self._length(group) <= SHORT_CODE:
+            return None
+        return self.arena.bytes(count * lanes * max(4, *(d.storage_bytes for d in dtypes)))
+
+    def _length(self, group: Group) -> int:
+        """Of the code for one chunk that runs across rows, as a cost in vector additions."""
+        demand = self.plan.demand
+        length = self._cost(group)
+        for value in (v for s in group.sinks for v in s.inputs if v.type.shape):
+            casts = (p.op for p in demand.virtual_parts(value) if p.is_op("cast") and p.op)
+            length += sum(FLOAT8_CODE for op in casts if op.operands[0].type.dtype in FLOAT8)
+            real = (s for s in demand.sources(value) if s.type.shape and not s.is_op("load"))
+            length += sum(GATHER_COST for _ in real)
+        return length
 
     def _loop(
         self,

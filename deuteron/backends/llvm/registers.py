@@ -229,6 +229,8 @@ def _float_to_float(
         if target.bits == 32:
             return _double_to_float(b, value, rounding)
         return narrow_float(b, _round_to_odd(b, value), target, rounding)
+    if source in FLOAT8 and target is bfloat16:
+        return value  # exact
     wide = b.convert("fpext", value, "float") if source is float16 else value
     if target is float64:
         return b.convert("fpext", wide, "double")
